@@ -1,4 +1,5 @@
-"""Files that are written from lists of rows, which are C macros. A row is a line."""
+"""Files that a script writes, most of them from lists of rows, which are C macros. A row is a
+line."""
 
 import argparse
 import pathlib
@@ -22,7 +23,11 @@ def rows(text: str) -> Rows:
 
 def differing(lists: Rows, files: Files) -> dict[pathlib.Path, str]:
   """The texts of the files that are not what the rows say, by their paths."""
-  texts = {ROOT / name: text(lists) for name, text in files.items()}
+  return out_of_date({ROOT / name: text(lists) for name, text in files.items()})
+
+
+def out_of_date(texts: Mapping[pathlib.Path, str]) -> dict[pathlib.Path, str]:
+  """The texts that the files with these paths do not have."""
   return {
     path: text
     for path, text in texts.items()
@@ -30,8 +35,10 @@ def differing(lists: Rows, files: Files) -> dict[pathlib.Path, str]:
   }
 
 
-def main(script: str, description: str | None, wrong: dict[pathlib.Path, str]) -> int:
-  """The command of a script whose files `wrong` are out of date."""
+def main(
+  script: str, description: str | None, wrong: dict[pathlib.Path, str], folder: str = "schema"
+) -> int:
+  """The command of the script in `folder` whose files `wrong` are out of date."""
   parser = argparse.ArgumentParser(
     description=description, formatter_class=argparse.RawDescriptionHelpFormatter
   )
@@ -42,5 +49,5 @@ def main(script: str, description: str | None, wrong: dict[pathlib.Path, str]) -
     if not check:
       path.write_text(text, encoding="utf-8")
   if check and wrong:
-    print(f"run: python3 schema/{script}", file=sys.stderr)
+    print(f"run: python3 {folder}/{script}", file=sys.stderr)
   return 1 if check and wrong else 0

@@ -76,7 +76,7 @@ std::vector<uint32_t> find_order(const Code& code, const std::vector<Interval>& 
   if (bounded.out_of_memory || failed(search.reserve(blocks.size()))) return {};
   for (size_t i = 0; i < blocks.size(); ++i)
     if (bounded.arena[i].unbounded) blocks[i].size = kUnknownBytes;
-  for (Device device : {Device::target, Device::host})
+  for (Device device : kDevices)
     if (search.place(blocks.data(), blocks.size(), kPlanWell, device).peak == kTooLarge) return {};
   std::vector<uint32_t> order(blocks.size());
   std::iota(order.begin(), order.end(), 0);

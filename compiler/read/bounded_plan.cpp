@@ -64,10 +64,12 @@ BoundedPlan::BoundedPlan(const Code& c, const InputSizes& sizes)
   Planner planner;
   out_of_memory = failed(planner.reserve(*default_allocator(), blocks.size(), nullptr));
   if (out_of_memory) return;
-  planned = planner.place(blocks.data(), blocks.size(), nullptr, code.placement_order());
-  host_planned = planner.place(blocks.data(), blocks.size(), nullptr, code.placement_order(),
-                               Device::host);
-  is_planned = planned.peak < kTooLarge && host_planned.peak < kTooLarge;
+  is_planned = true;
+  for (Device device : kDevices) {
+    planned[device] = planner.place(blocks.data(), blocks.size(), nullptr, code.placement_order(),
+                                    device);
+    is_planned = is_planned && planned[device].peak < kTooLarge;
+  }
 }
 
 BoundedPlan::BoundedPlan(const Code& c, const std::vector<Interval>& dims)

@@ -35,7 +35,7 @@ struct BoundedPlan {
   Array<Access> accesses;
   std::vector<ArenaBuffer> arena;  // the buffers of the arena, in the order of the variant
   std::vector<Block> blocks;       // by arena buffer
-  Planned planned, host_planned;
+  ByDevice<Planned> planned = {};
   bool is_planned = false, out_of_memory = false;
 
   // Whether some step uses the arena buffer.

@@ -169,7 +169,7 @@ std::string disassemble_step(const Code& code, uint32_t index) {
     count -= 3;
   } else if (row->row == StepRow::op) {
     out += " " + quote(shortened(code.program->ops()->Get(op.a())->c_str()));
-    if (code.is_host_step(op)) out += " on host";
+    if (code.device_of(op) == Device::host) out += " on host";
     count = op.aux();
   }
   const auto kind = static_cast<Step>(op.op());

@@ -44,7 +44,7 @@ char drawing_letter(size_t n) {
 }
 
 std::string draw_text(const BoundedPlan& bounded, const std::vector<uint32_t>& order) {
-  const uint64_t steps = bounded.code.steps.size, peak = bounded.planned.peak;
+  const uint64_t steps = bounded.code.steps.size, peak = bounded.planned[Device::target].peak;
   if (peak == 0 || steps == 0) return "";
   const uint64_t columns = std::min(steps, kColumns), rows = std::min(peak, kRows);
   std::string out;
@@ -65,7 +65,7 @@ std::string draw_text(const BoundedPlan& bounded, const std::vector<uint32_t>& o
 std::string draw_svg(const BoundedPlan& bounded, const std::string& title,
                      const std::vector<uint32_t>& order, double top) {
   const double steps = std::max<double>(bounded.code.steps.size, 1),
-               peak = std::max<double>(double(bounded.planned.peak), 1);
+               peak = std::max<double>(double(bounded.planned[Device::target].peak), 1);
   const double width = kSvgWidth - 2 * kMargin, height = kSvgHeight - kTitle - kMargin,
                bottom = top + kSvgHeight - kMargin;
   auto y = [&](double bytes) { return bottom - bytes / peak * height; };
@@ -95,9 +95,9 @@ std::string draw_svg(const BoundedPlan& bounded, const std::string& title,
         "<text x=\"{1}\" y=\"{4:.2f}\" font-size=\"11\" text-anchor=\"end\">{5} {6}</text>\n",
         kMargin, kSvgWidth - kMargin, y(double(bytes)), dashes, y(double(bytes)) - 3, what, bytes);
   };
-  line(bounded.planned.peak, "peak", "none");
-  if (bounded.planned.lower_bound != bounded.planned.peak)
-    line(bounded.planned.lower_bound, "lower bound", "4 3");
+  line(bounded.planned[Device::target].peak, "peak", "none");
+  if (bounded.planned[Device::target].lower_bound != bounded.planned[Device::target].peak)
+    line(bounded.planned[Device::target].lower_bound, "lower bound", "4 3");
   return out;
 }
 

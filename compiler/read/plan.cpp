@@ -25,7 +25,7 @@ std::string summary(const BoundedPlan& bounded, const InputSizes& sizes) {
     return out + fmt::format("no bound for the size of buffer {}: planned at each resize\n",
                              buffer_name(bounded.code, buffer->row));
   if (!bounded.is_planned) return out + "no plan: at the bounds the sizes exceed 2^62 bytes\n";
-  const Planned& plan = bounded.planned;
+  const Planned& plan = bounded.planned[Device::target];
   if (plan.peak == 0) {
     out += "no arena";
   } else {
@@ -35,8 +35,8 @@ std::string summary(const BoundedPlan& bounded, const InputSizes& sizes) {
                            static_cast<double>(std::max<uint64_t>(plan.lower_bound, 1)),
                        plan.lower_bound);
   }
-  if (bounded.host_planned.peak > 0)
-    out += fmt::format("; {} bytes on the host", bounded.host_planned.peak);
+  if (const Planned& host = bounded.planned[Device::host]; host.peak > 0)
+    out += fmt::format("; {} bytes on the host", host.peak);
   if (const uint32_t n = bounded.on_demand_count())
     out += fmt::format(
         "; dynamic: {} buffer{} whose size only the data decides {} allocated during a run", n,

@@ -66,8 +66,8 @@ json code_json(const Code& code) {
   const BoundedPlan plan(code, InputSizes());
   const bool bounded = plan.is_planned && !plan.first_unbounded() && !plan.on_demand_count();
   return {{"target", shortened(target->port()->c_str()) + " " + shortened(target->arch()->c_str())},
-          {"arena_bytes", bounded ? json(plan.planned.peak) : json()},
-          {"host_arena_bytes", bounded ? json(plan.host_planned.peak) : json()},
+          {"arena_bytes", bounded ? json(plan.planned[Device::target].peak) : json()},
+          {"host_arena_bytes", bounded ? json(plan.planned[Device::host].peak) : json()},
           {"buffers", buffers},
           {"segments", segments}};
 }

@@ -91,7 +91,7 @@ husk_status describe(const husk_program* program, uint32_t function, Space space
       ranges ? reinterpret_cast<const int64_t*>(value->dims()->Data()) : nullptr,
       1u << place.align_log2,
       0,
-      place.on_host,
+      place.device == Device::host,
       0,
       place.is_written,
       0};
@@ -406,7 +406,8 @@ uint32_t husk_program_host_step_count(const husk_program* program, uint32_t func
   if (!program || function >= program->entry_points()) return 0;
   const husk::Code code = program->code(function);
   uint32_t steps = 0;
-  for (const husk::fb::Instruction& step : code.steps) steps += code.is_host_step(step);
+  for (const husk::fb::Instruction& step : code.steps)
+    steps += code.device_of(step) == Device::host;
   return steps;
 }
 
@@ -630,15 +631,16 @@ husk_status husk_session_stats_get(const husk_session* session, uint32_t functio
   full.graph_edges = frame.graph.edges;
   full.programmatic_edges = frame.graph.programmatic_edges;
   full.bounded = frame.memory.bounded;
-  full.arena_bytes = frame.memory.planned.peak;
-  full.arena_lower_bound = frame.memory.planned.lower_bound;
+  const ByDevice<Planned>& planned = frame.memory.planned;
+  full.arena_bytes = planned[Device::target].peak;
+  full.arena_lower_bound = planned[Device::target].lower_bound;
   full.runs_as_graph = frame.runs_as_graph;
   full.runs_as_list = frame.runs_as_list;
   full.nodes_patched = frame.graph.patched;
   full.dynamic_bytes = session->scratch_bytes;
   full.segments = frame.code.segments.size;
   full.dynamic = frame.memory.is_dynamic();
-  full.host_arena_bytes = frame.memory.host_planned.peak;
+  full.host_arena_bytes = planned[Device::host].peak;
   detail::write_struct(full, out);
   return HUSK_OK;
 }

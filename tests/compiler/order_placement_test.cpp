@@ -50,8 +50,8 @@ class Placed {
   double ratio(const InputSizes& sizes = {}) const {
     const BoundedPlan bounded(code(), sizes);
     EXPECT_TRUE(bounded.is_planned);
-    return static_cast<double>(bounded.planned.peak) /
-           static_cast<double>(bounded.planned.lower_bound);
+    return static_cast<double>(bounded.planned[Device::target].peak) /
+           static_cast<double>(bounded.planned[Device::target].lower_bound);
   }
 
  private:

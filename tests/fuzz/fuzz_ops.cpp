@@ -588,18 +588,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!call.allowed) return 0;
   if (verbose) print(row, call.args);
   const auto end_call = [](void*) -> int32_t { return 1; };
-  husk_op_context context{sizeof(husk_op_context),
-                          0,
-                          row.user,
-                          &device,
-                          nullptr,
-                          nullptr,
-                          nullptr,
-                          nullptr,
-                          nullptr,
-                          nullptr};
   static husk::host_test::OpScratch scratch;
-  context.scratch = scratch.of(row);
+  husk_op_context context = husk::host_test::context_for(row, &device, scratch);
   if (call.enlarged) context.cancel = end_call;
   std::optional<PackedArguments> packed;
   if (row.pack && !call.enlarged) {

@@ -139,9 +139,7 @@ class Trial {
     static host::Device device({}, host::cpu_isa(), nullptr);
     static host_test::OpScratch scratch;
     husk_error error = {};
-    const husk_op_context context{
-        sizeof(husk_op_context), 0, op.user, &device, nullptr, nullptr, nullptr, nullptr, nullptr,
-        scratch.of(op)};
+    const husk_op_context context = host_test::context_for(op, &device, scratch);
     return op.call(&context, args.data(), static_cast<uint32_t>(args.size()), &error) == HUSK_OK;
   }
   std::vector<husk_op_arg> args;

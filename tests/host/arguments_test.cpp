@@ -61,16 +61,7 @@ TEST_F(Arguments, EveryOpRefusesNonsense) {
   ints.count = 5;
   result.kind = HUSK_ARG_RESULT;
   for (uint32_t i = 0; i < count; ++i) {
-    const husk_op_context context{sizeof(husk_op_context),
-                                  0,
-                                  ops[i].user,
-                                  device,
-                                  nullptr,
-                                  nullptr,
-                                  nullptr,
-                                  nullptr,
-                                  nullptr,
-                                  op_scratch.of(ops[i])};
+    const husk_op_context context = context_of(ops[i]);
     for (const husk_op_arg& arg :
          {husk_op_arg{}, tensors, broken, ints, result, int_arg(-1), float_arg(0.5)}) {
       for (uint32_t arg_count = 0; arg_count < 20; ++arg_count) {
@@ -165,9 +156,7 @@ TEST_F(Arguments, ContextsOfOtherVersions) {
   const husk_op& mm = op("aten::mm.out");
   EXPECT_EQ(mm.struct_size, sizeof(husk_op));
   const husk_op_arg args[] = {a.arg(), b.arg(), out.arg(HUSK_ACCESS_WRITE)};
-  const husk_op_context context{
-      sizeof(husk_op_context), 0, mm.user, device, nullptr, nullptr, nullptr, nullptr, nullptr,
-      op_scratch.of(mm)};
+  const husk_op_context context = context_of(mm);
   const test::Newer<husk_op_context> newer(context);
   EXPECT_EQ(mm.call(&newer.known, args, 3, &error), HUSK_OK) << error.text;
   const auto small = test::older(context, offsetof(husk_op_context, threads));
@@ -176,9 +165,7 @@ TEST_F(Arguments, ContextsOfOtherVersions) {
 
 TEST_F(Arguments, ProductsNeedADevice) {
   const husk_op& mm = op("aten::mm.out");
-  const husk_op_context context{
-      sizeof(husk_op_context), 0, mm.user, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr,
-      op_scratch.of(mm)};
+  const husk_op_context context = context_for(mm, nullptr, op_scratch);
   const husk_op_arg args[] = {a.arg(), b.arg(), out.arg(HUSK_ACCESS_WRITE)};
   EXPECT_EQ(mm.call(&context, args, 3, &error), HUSK_INVALID_ARGUMENT);
   EXPECT_NE(std::string(error.text).find("device"), std::string::npos) << error.text;

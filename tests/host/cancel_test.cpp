@@ -35,16 +35,9 @@ class Cancel : public HostDevice {
   // Runs a call whose question number `answers.last` gets the answer 1.
   husk_status run(const Call& made, Answers& answers, const husk_threads* threads = nullptr) {
     const husk_op& row = op(made.name);
-    const husk_op_context context{sizeof(husk_op_context),
-                                  0,
-                                  row.user,
-                                  device,
-                                  nullptr,
-                                  threads,
-                                  Answers::answer,
-                                  &answers,
-                                  nullptr,
-                                  op_scratch.of(row, threads ? threads->count : 1)};
+    husk_op_context context = context_of(row, threads);
+    context.cancel = Answers::answer;
+    context.cancel_user = &answers;
     error = {};
     return row.call(&context, made.args.data(), static_cast<uint32_t>(made.args.size()), &error);
   }
@@ -151,9 +144,8 @@ TEST_F(Cancel, IsOptional) {
       calls.emplace_back("aten::fill_.Scalar").repeated(HUSK_F32, {int64_t{1} << 19}).number(2);
   const husk_op& row = op(fill.name);
   Answers answers{1};
-  husk_op_context context{
-      sizeof(husk_op_context), 0, row.user, device, nullptr, nullptr, nullptr, &answers, nullptr,
-      op_scratch.of(row)};
+  husk_op_context context = context_of(row);
+  context.cancel_user = &answers;
   EXPECT_EQ(row.call(&context, fill.args.data(), 2, &error), HUSK_OK) << error.text;
   context.cancel = Answers::answer;
   context.struct_size = offsetof(husk_op_context, cancel);
@@ -194,19 +186,12 @@ TEST_F(Cancel, EndsWhateverIsLarge) {
     const Grown grown(call, grow);
     const husk_op& row = op(call.name);
     Answers answers{2};
-    const husk_op_context context{sizeof(husk_op_context),
-                                  0,
-                                  row.user,
-                                  device,
-                                  nullptr,
-                                  nullptr,
-                                  [](void* user) {
-                                    Watchdog::set(Watchdog::kLimit);
-                                    return Answers::answer(user);
-                                  },
-                                  &answers,
-                                  nullptr,
-                                  op_scratch.of(row)};
+    husk_op_context context = context_of(row);
+    context.cancel = [](void* user) {
+      Watchdog::set(Watchdog::kLimit);
+      return Answers::answer(user);
+    };
+    context.cancel_user = &answers;
     error = {};
     Watchdog::set(Watchdog::kLimit);
     ended += row.call(&context, grown.args.data(), static_cast<uint32_t>(grown.args.size()),

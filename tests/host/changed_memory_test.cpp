@@ -224,16 +224,9 @@ class ChangedMemory : public HostDevice {
 
   husk_status run(const Call& made, Changer& changer) {
     const husk_op& row = op(made.name);
-    const husk_op_context context{sizeof(husk_op_context),
-                                  0,
-                                  row.user,
-                                  device,
-                                  nullptr,
-                                  nullptr,
-                                  Changer::answer,
-                                  &changer,
-                                  nullptr,
-                                  op_scratch.of(row)};
+    husk_op_context context = context_of(row);
+    context.cancel = Changer::answer;
+    context.cancel_user = &changer;
     error = {};
     return row.call(&context, made.args.data(), static_cast<uint32_t>(made.args.size()), &error);
   }

@@ -178,9 +178,7 @@ class Contracts : public HostDevice {
  protected:
   // The status of the call; -1, with a failure, if it touches memory that it must not touch.
   int run(const husk_op& row, const std::vector<Entry>& contract, PlacedCall& placed) {
-    const husk_op_context context{
-        sizeof(husk_op_context), 0, row.user, device, nullptr, nullptr, nullptr, nullptr, nullptr,
-        op_scratch.of(row)};
+    const husk_op_context context = context_of(row);
     error = {};
     if (sigsetjmp(after_fault, 1) == 0)
       return row.call(&context, placed.args.data(), static_cast<uint32_t>(placed.args.size()),

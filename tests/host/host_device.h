@@ -66,11 +66,12 @@ class HostDevice : public ::testing::Test {
     ADD_FAILURE() << "there is no op " << name;
     std::abort();
   }
+  husk_op_context context_of(const husk_op& row, const husk_threads* threads = nullptr) {
+    return context_for(row, device, op_scratch, threads);
+  }
   husk_status call(const char* name, const std::vector<husk_op_arg>& args) {
     const husk_op& row = op(name);
-    const husk_op_context context{
-        sizeof(husk_op_context), 0, row.user, device, nullptr, nullptr, nullptr, nullptr, nullptr,
-        op_scratch.of(row)};
+    const husk_op_context context = context_of(row);
     return row.call(&context, args.data(), static_cast<uint32_t>(args.size()), &error);
   }
 

@@ -38,9 +38,9 @@ class Multinomial : public HostDevice {
     const husk_op& row = op("aten::multinomial");
     asked = 0;
     const auto ask = [](void* user) -> int32_t { return ++*static_cast<int64_t*>(user) < 0; };
-    const husk_op_context context{
-        sizeof(husk_op_context), 0, row.user, device, nullptr, nullptr, ask, &asked, nullptr,
-        op_scratch.of(row)};
+    husk_op_context context = context_of(row);
+    context.cancel = ask;
+    context.cancel_user = &asked;
     EXPECT_EQ(row.call(&context, args.data(), static_cast<uint32_t>(args.size()), &error), HUSK_OK)
         << error.text;
     return out;

@@ -17,16 +17,7 @@ TEST_F(NoisyOps, StayInBounds) {
   std::mt19937 random(7 + ::testing::UnitTest::GetInstance()->random_seed());
   int ops_with_success = 0, calls = 0;
   for (uint32_t i = 0; i < count; ++i) {
-    const husk_op_context context{sizeof(husk_op_context),
-                                  0,
-                                  ops[i].user,
-                                  device,
-                                  nullptr,
-                                  nullptr,
-                                  nullptr,
-                                  nullptr,
-                                  nullptr,
-                                  op_scratch.of(ops[i])};
+    const husk_op_context context = context_of(ops[i]);
     const std::vector<Entry> contract = parse_contract(ops[i].contract);
     int successes = 0;
     for (int round = 0; round < 400; ++round) {

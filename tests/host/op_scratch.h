@@ -31,4 +31,15 @@ class OpScratch {
   size_t bytes_ = 0;
 };
 
+// The context of a call of `op` on the device, with the scratch memory that it asks for.
+inline husk_op_context context_for(const husk_op& op, void* device, OpScratch& scratch,
+                                   const husk_threads* threads = nullptr) {
+  husk_op_context context = HUSK_OP_CONTEXT_INIT;
+  context.user = op.user;
+  context.device = device;
+  context.threads = threads;
+  context.scratch = scratch.of(op, threads ? threads->count : 1);
+  return context;
+}
+
 }  // namespace husk::host_test

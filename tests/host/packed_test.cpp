@@ -13,17 +13,6 @@ namespace {
 
 class Packed : public HostDevice {
  protected:
-  husk_op_context context_of(const husk_op& row, const void* const* packed = nullptr,
-                             const husk_threads* threads = nullptr) {
-    husk_op_context context = HUSK_OP_CONTEXT_INIT;
-    context.user = row.user;
-    context.device = device;
-    context.threads = threads;
-    context.packed = packed;
-    context.scratch = op_scratch.of(row, threads ? threads->count : 1);
-    return context;
-  }
-
   // Packs an argument, of which the file fixes all but what `forget` changes. The memory of the
   // copy has the exact size, so that the sanitizer finds a write behind it. Empty if the op wants
   // none.
@@ -59,7 +48,8 @@ class Packed : public HostDevice {
     const husk_op_arg& out = args.back();
     const size_t bytes = static_cast<size_t>(host::numel(out) * host::dtype_bytes(out.dtype));
     std::memset(out.data, 0x5a, bytes);
-    const husk_op_context context = context_of(row, packed, threads);
+    husk_op_context context = context_of(row, threads);
+    context.packed = packed;
     EXPECT_EQ(row.call(&context, args.data(), static_cast<uint32_t>(args.size()), &error), HUSK_OK)
         << error.text;
     const auto* begin = static_cast<const unsigned char*>(out.data);

@@ -33,9 +33,7 @@ class Parts : public HostDevice {
         std::fill(output->bytes.begin(), output->bytes.end(), static_cast<unsigned char>(0x5a));
       started_bodies = 0;
       const husk_threads pool{&started_bodies, threads, parallel};
-      const husk_op_context context{
-          sizeof(husk_op_context),   0,       row.user, device,  nullptr,
-          threads ? &pool : nullptr, nullptr, nullptr,  nullptr, op_scratch.of(row, threads)};
+      const husk_op_context context = context_of(row, threads ? &pool : nullptr);
       ASSERT_EQ(row.call(&context, args.data(), static_cast<uint32_t>(args.size()), &error),
                 HUSK_OK)
           << error.text;

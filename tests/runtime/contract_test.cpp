@@ -1,6 +1,8 @@
 // Contracts of operators: what a file must say about them, and which memory a call may have.
 #include "program/contract.h"
 
+#include <husk/detail/argument_places.h>
+
 #include "edited_artifact.h"
 
 namespace husk::test {
@@ -53,6 +55,14 @@ std::string failure(const char* contract, const std::string& arguments, int64_t 
 
 void expect_text(const std::string& text, const std::string& part) {
   EXPECT_NE(text.find(part), std::string::npos) << text << "\nlacks: " << part;
+}
+
+TEST(Contract, AnOpReadsItsArgumentsByTheNamesThere) {
+  constexpr detail::ArgumentPlaces at("self mat1 mat2:rw alpha out:w=self scale? scales?");
+  constexpr uint32_t kOut = at["out"];  // a name that the contract lacks does not compile
+  static_assert(at["self"] == 0 && at["mat1"] == 1 && at["mat2"] == 2 && kOut == 4);
+  static_assert(at["scale"] == 5 && at["scales"] == 6 && at.count() == 7);
+  static_assert(detail::ArgumentPlaces("").count() == 0);
 }
 
 TEST(Contract, AccessBitsMaySayMoreAndNotLess) {

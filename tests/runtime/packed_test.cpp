@@ -53,6 +53,7 @@ struct PackAsked {
   std::vector<int64_t> input_sizes;  // of the call's first argument, while packing
   uint64_t bytes = 0;                // 0: as many as the tensor has
   int questions = 0;                 // that the op asks while it packs
+  uint32_t rank = 0, world = 0;      // of the last call, of either function
 };
 
 // Adds the weights. A packed copy has the doubles of the weights, so that the sum tells what was
@@ -60,6 +61,8 @@ struct PackAsked {
 husk_status sum_weights(const husk_op_context* context, const husk_op_arg* args, uint32_t count,
                         husk_error*) {
   PackAsked& asked = *static_cast<PackAsked*>(context->user);
+  asked.rank = context->rank;
+  asked.world = context->world;
   if (count != 4) return HUSK_INVALID_ARGUMENT;
   ++asked.calls;
   const husk_op_arg& w = args[1];
@@ -80,6 +83,8 @@ husk_status sum_weights(const husk_op_context* context, const husk_op_arg* args,
 husk_status pack_weights(const husk_op_context* context, const husk_op_arg* args, uint32_t count,
                          husk_packing* packing, husk_error* error) {
   PackAsked& asked = *static_cast<PackAsked*>(context->user);
+  asked.rank = context->rank;
+  asked.world = context->world;
   const husk_op_arg& w = args[1];
   if (args[2].kind == HUSK_ARG_NONE) {  // not known, so that no layout fits
     ++asked.unknown;
@@ -153,6 +158,21 @@ TEST(PackedConstants, AreMadeOnceAndReadByEachRun) {
   EXPECT_EQ(p.asked.packed_calls, 2);
   EXPECT_EQ(p.asked.copies, 1);
   EXPECT_EQ(husk_program_packed_bytes(nullptr), 0u);
+}
+
+TEST(PackedConstants, TheirOpKnowsTheNumberOfItsProcess) {
+  husk_engine_options options = Machine::defaults();
+  options.rank = 2;
+  options.world = 4;
+  PackedSums p(functions_of_sums("f", {kAll}), options);
+  ASSERT_NE(p.machine.session, nullptr) << p.machine.error.text;
+  EXPECT_EQ(p.asked.copies, 1);
+  EXPECT_EQ(p.asked.rank, 2u);
+  EXPECT_EQ(p.asked.world, 4u);
+  p.asked.rank = p.asked.world = 0;
+  EXPECT_EQ(p.run(), 78);
+  EXPECT_EQ(p.asked.rank, 2u);
+  EXPECT_EQ(p.asked.world, 4u);
 }
 
 TEST(PackedConstants, CallsWithTheSameTensorAndLayoutShareACopy) {

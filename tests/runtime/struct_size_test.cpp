@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include <husk/ops.h>
 
@@ -135,6 +136,28 @@ TEST(StructSize, EngineOptions) {
   EXPECT_EQ(engine, nullptr);
 }
 
+// A process that says nothing about others is number 0 of 1, and a number that does not exist is
+// refused.
+TEST(StructSize, ARankIsLessThanTheWorld) {
+  husk_error error = {};
+  husk_engine* engine = nullptr;
+  husk_engine_options options = Machine::defaults();
+  for (const auto& [rank, world] : {std::pair{0u, 0u}, {0u, 1u}, {3u, 4u}}) {
+    options.rank = rank;
+    options.world = world;
+    EXPECT_EQ(husk_engine_create(&options, &engine, &error), HUSK_OK) << error.text;
+    husk_engine_release(engine);
+  }
+  options.rank = 4;
+  EXPECT_EQ(husk_engine_create(&options, &engine, &error), HUSK_INVALID_ARGUMENT);
+  EXPECT_STREQ(error.text,
+               "husk_engine_options.rank is 4, world is 4: number the processes from 0");
+  options.rank = 1;
+  options.world = 0;
+  EXPECT_EQ(husk_engine_create(&options, &engine, &error), HUSK_INVALID_ARGUMENT);
+  EXPECT_EQ(engine, nullptr);
+}
+
 TEST(StructSize, SessionOptions) {
   Ready ready;
   const Machine& m = ready.machine;
@@ -240,6 +263,8 @@ TEST(StructSize, WhatTheRuntimePasses) {
   EXPECT_EQ(event_size, sizeof(husk_trace_event));
   EXPECT_EQ(ready.seen.context.struct_size, sizeof(husk_op_context));
   EXPECT_EQ(ready.seen.context.user, &ready.seen);
+  EXPECT_EQ(ready.seen.context.rank, 0u);
+  EXPECT_EQ(ready.seen.context.world, 1u);
 }
 
 TEST(StructSize, AFieldIsThereOrNot) {

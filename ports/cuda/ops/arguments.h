@@ -1,6 +1,7 @@
 // Ops that take tensors and a workspace read their arguments with these functions.
 #pragma once
 
+#include <husk/detail/argument_places.h>
 #include <husk/detail/dtype.h>
 #include <husk/op.h>
 
@@ -8,6 +9,8 @@
 #include "error.h"
 
 namespace husk::cuda {
+
+using detail::ArgumentPlaces;
 
 inline bool is_tensor(const husk_op_arg& arg, int32_t dtype, int32_t rank) {
   return arg.kind == HUSK_ARG_TENSOR && arg.dtype == dtype && arg.rank == rank;

@@ -12,9 +12,6 @@ namespace husk::cuda {
 
 namespace {
 
-// The husk_op.contract of husk::cudnn_convolution.
-constexpr char kContract[] = "x w stride padding dilation transposed groups fast out:w workspace:w";
-
 // cuDNN opened for one device: OpLibrary.state, and `user` of the op.
 struct Convolution {
   static constexpr const char* kTitle = "plans of convolutions";
@@ -77,7 +74,7 @@ husk_status find_convolution(const char* name, void* state, husk_op* op) {
          call,
          state,
          prepare,
-         kContract,
+         kConvolutionContract,
          nullptr,
          HUSK_OP_ON_DEVICE,
          HUSK_OP_CAPTURABLE,

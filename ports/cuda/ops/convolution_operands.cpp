@@ -13,19 +13,11 @@ namespace husk::cuda {
 
 namespace {
 
-enum {
-  kX,
-  kW,
-  kStride,
-  kPadding,
-  kDilation,
-  kTransposed,
-  kGroups,
-  kFast,
-  kOut,
-  kWorkspace,
-  kCount
-};
+constexpr ArgumentPlaces kAt(kConvolutionContract);
+constexpr uint32_t kX = kAt["x"], kW = kAt["w"], kStride = kAt["stride"], kPadding = kAt["padding"],
+                   kDilation = kAt["dilation"], kTransposed = kAt["transposed"],
+                   kGroups = kAt["groups"], kFast = kAt["fast"], kOut = kAt["out"],
+                   kWorkspace = kAt["workspace"], kCount = kAt.count();
 constexpr uint16_t kMaxAlign = 16;  // the most that an engine of cuDNN asks for
 
 husk_status unsupported(husk_error* error, const husk_op_arg* args, const char* reason) {
@@ -42,9 +34,10 @@ husk_status check_kinds(const husk_op_arg* args, uint32_t count, husk_error* err
           is_tensor(args[kW], dtype, rank) && is_tensor(args[kOut], dtype, rank) &&
           is_tensor(args[kWorkspace], HUSK_U8, 1) &&
           (args[kWorkspace].sizes[0] <= 1 || args[kWorkspace].strides[0] == 1);
-  for (const int i : {kStride, kPadding, kDilation})
+  for (const uint32_t i : {kStride, kPadding, kDilation})
     valid = valid && args[i].kind == HUSK_ARG_INTS && args[i].count == rank - 2;
-  for (const int i : {kTransposed, kGroups, kFast}) valid = valid && args[i].kind == HUSK_ARG_INT;
+  for (const uint32_t i : {kTransposed, kGroups, kFast})
+    valid = valid && args[i].kind == HUSK_ARG_INT;
   if (valid) return HUSK_OK;
   return fail(
       error, HUSK_INVALID_ARGUMENT,
@@ -205,7 +198,7 @@ ConvolutionText::ConvolutionText(const husk_op_arg* args) {
     const size_t at = static_cast<size_t>(used);
     if (at < sizeof text) used += snprintf(text + at, sizeof text - at, format, value);
   };
-  for (const int i : {kX, kW}) {
+  for (const uint32_t i : {kX, kW}) {
     for (int32_t d = 0; d < args[i].rank; ++d)
       add(d ? ", %lld" : " [%lld", static_cast<long long>(args[i].sizes[d]));
     add("%s", "]");

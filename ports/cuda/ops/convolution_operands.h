@@ -7,6 +7,10 @@
 
 namespace husk::cuda {
 
+// The husk_op.contract of husk::cudnn_convolution.
+constexpr char kConvolutionContract[] =
+    "x w stride padding dilation transposed groups fast out:w workspace:w";
+
 // The three tensors of a convolution that is not transposed. A transposed one computes the image
 // from the result.
 enum { kImage, kFilter, kResult, kTensors };

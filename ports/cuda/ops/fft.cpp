@@ -6,6 +6,7 @@
 #include <husk/detail/dtype.h>
 #include <husk/detail/struct_size.h>
 
+#include "ops/arguments.h"
 #include "ops/fft_plan.h"
 #include "ops/op_library.h"
 #include "ops/scratch.h"
@@ -14,10 +15,11 @@ namespace husk::cuda {
 
 namespace {
 
-enum { kInput, kDims, kInverse, kSizes, kOut, kCount };
-
 // The husk_op.contract of husk::fft.
 constexpr char kContract[] = "input dims inverse sizes out:w";
+constexpr ArgumentPlaces kAt(kContract);
+constexpr uint32_t kInput = kAt["input"], kDims = kAt["dims"], kInverse = kAt["inverse"],
+                   kOut = kAt["out"], kCount = kAt.count();
 
 // cuFFT opened for one device: OpLibrary.state, and `user` of the op.
 struct Fft {

@@ -4,6 +4,7 @@
 #include <husk/op.h>
 
 #include "device.h"
+#include "ops/arguments.h"
 #include "ops/scratch.h"
 #include "ops/solver.h"
 
@@ -153,6 +154,13 @@ class LinalgCall {
 // The ops.
 #define HUSK_LINALG_OP(name, function, contract) husk_status function(LinalgCall& call);
 namespace linalg {
+#include "ops/linalg.def"
+}
+#undef HUSK_LINALG_OP
+
+// The places of their arguments, by the names in linalg.def.
+#define HUSK_LINALG_OP(name, function, contract) constexpr ArgumentPlaces function(contract);
+namespace linalg::places {
 #include "ops/linalg.def"
 }
 #undef HUSK_LINALG_OP

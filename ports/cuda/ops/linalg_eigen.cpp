@@ -3,27 +3,31 @@
 
 namespace husk::cuda::linalg {
 
-// A UPLO compute_v eigenvalues eigenvectors workspace. The library replaces a matrix by its
-// eigenvectors; if they are not wanted, that happens in the workspace.
+// The library replaces a matrix by its eigenvectors; if they are not wanted, that happens in the
+// workspace.
 husk_status eigh(LinalgCall& call) {
+  constexpr ArgumentPlaces at = places::eigh;
+  constexpr uint32_t kA = at["A"], kTriangle = at["UPLO"], kVectors = at["compute_v"],
+                     kEigenvalues = at["eigenvalues"], kEigenvectors = at["eigenvectors"],
+                     kWorkspace = at["workspace"];
   Matrices a, target;
-  HUSK_TRY(call.matrices(0, &a));
+  HUSK_TRY(call.matrices(kA, &a));
   HUSK_TRY(call.expect(a.rows == a.columns, "A is square"));
   char *values = nullptr, *space = nullptr;
-  HUSK_TRY(call.dense(3, call.dtype(), a.rows * a.batch, &values));
-  const bool vectors = call.flag(2);
+  HUSK_TRY(call.dense(kEigenvalues, call.dtype(), a.rows * a.batch, &values));
+  const bool vectors = call.flag(kVectors);
   if (vectors) {
-    HUSK_TRY(call.matrices(4, &target));
+    HUSK_TRY(call.matrices(kEigenvectors, &target));
     HUSK_TRY(
         call.expect(target.rows == a.rows && target.columns == a.rows && target.batch == a.batch,
                     "eigenvectors are as large as A"));
   } else {
-    HUSK_TRY(call.workspace(5, a.rows * a.columns, &space));
+    HUSK_TRY(call.workspace(kWorkspace, a.rows * a.columns, &space));
   }
   if (a.is_empty()) return HUSK_OK;
   const Cusolver& library = call.library();
   const auto mode = vectors ? CUSOLVER_EIG_MODE_VECTOR : CUSOLVER_EIG_MODE_NOVECTOR;
-  const char uplo = call.text(1)[0];
+  const char uplo = call.text(kTriangle)[0];
   const auto triangle = uplo == 'U' || uplo == 'u' ? CUBLAS_FILL_MODE_UPPER
                                                    : CUBLAS_FILL_MODE_LOWER;
   size_t work = 0, host = 0;
@@ -51,23 +55,26 @@ husk_status eigh(LinalgCall& call) {
   return HUSK_OK;
 }
 
-// A full_matrices compute_uv driver U S Vh workspace. The library returns V, column by column,
-// which is the same memory as Vh row by row. It overwrites A, so it gets a copy in the workspace.
+// The library returns V, column by column, which is the same memory as Vh row by row. It overwrites
+// A, so it gets a copy in the workspace.
 husk_status svd(LinalgCall& call) {
+  constexpr ArgumentPlaces at = places::svd;
+  constexpr uint32_t kA = at["A"], kFull = at["full_matrices"], kVectors = at["compute_uv"],
+                     kU = at["U"], kS = at["S"], kVh = at["Vh"], kWorkspace = at["workspace"];
   Matrices a, u, v;
-  HUSK_TRY(call.matrices(0, &a));
-  const bool full = call.flag(1), vectors = call.flag(2);
+  HUSK_TRY(call.matrices(kA, &a));
+  const bool full = call.flag(kFull), vectors = call.flag(kVectors);
   const int64_t few = a.rows < a.columns ? a.rows : a.columns;
   char *values = nullptr, *space = nullptr;
-  HUSK_TRY(call.dense(5, call.dtype(), few * a.batch, &values));
-  HUSK_TRY(call.workspace(7, a.rows * a.columns, &space));
+  HUSK_TRY(call.dense(kS, call.dtype(), few * a.batch, &values));
+  HUSK_TRY(call.workspace(kWorkspace, a.rows * a.columns, &space));
   // The library wants memory for singular vectors that nobody asked for, too.
   u = {nullptr, a.rows, full && vectors ? a.rows : few, a.batch, a.element_bytes};
   v = {nullptr, a.columns, full && vectors ? a.columns : few, a.batch, a.element_bytes};
   if (vectors) {
     const Matrices left = u, right = v;
-    HUSK_TRY(call.matrices(4, &u));
-    HUSK_TRY(call.matrices(6, &v, true));
+    HUSK_TRY(call.matrices(kU, &u));
+    HUSK_TRY(call.matrices(kVh, &v, true));
     HUSK_TRY(call.expect(u.rows == left.rows && u.columns == left.columns && u.batch == a.batch &&
                              v.rows == right.rows && v.columns == right.columns &&
                              v.batch == a.batch,

@@ -55,72 +55,80 @@ husk_status square(LinalgCall& call, uint32_t index, Matrices* out) {
 
 }  // namespace
 
-// A pivot check_errors LU pivots info
 husk_status lu_factor(LinalgCall& call) {
+  constexpr ArgumentPlaces at = places::lu_factor;
+  constexpr uint32_t kA = at["A"], kPivot = at["pivot"], kCheck = at["check_errors"],
+                     kLu = at["LU"], kPivots = at["pivots"], kInfo = at["info"];
   Matrices a, lu;
-  HUSK_TRY(call.matrices(0, &a));
-  HUSK_TRY(call.matrices(3, &lu));
+  HUSK_TRY(call.matrices(kA, &a));
+  HUSK_TRY(call.matrices(kLu, &lu));
   HUSK_TRY(call.expect(same_sizes(a, lu), "LU is as large as A"));
   const int64_t few = a.rows < a.columns ? a.rows : a.columns;
   int32_t *pivots = nullptr, *infos = nullptr;
-  HUSK_TRY(call.dense(4, HUSK_I32, few * a.batch, &pivots));
-  HUSK_TRY(call.dense(5, HUSK_I32, a.batch, &infos));
+  HUSK_TRY(call.dense(kPivots, HUSK_I32, few * a.batch, &pivots));
+  HUSK_TRY(call.dense(kInfo, HUSK_I32, a.batch, &infos));
   int count = 0;
   if (!a.is_empty()) HUSK_TRY(lu_work(call, lu, &count));
   HUSK_TRY(call.reserve(0, static_cast<size_t>(count * a.element_bytes)));
   if (call.is_prepared()) return HUSK_OK;
   if (a.is_empty()) return call.zero(infos, a.batch * static_cast<int64_t>(sizeof *infos));
   HUSK_TRY(call.copy(lu.data, a.data, a.bytes() * a.batch));
-  const bool pivoting = call.flag(1);
+  const bool pivoting = call.flag(kPivot);
   for (int64_t i = 0; i < a.batch; ++i) {
     int32_t* own_pivots = pivots + i * few;
     if (!pivoting) HUSK_TRY(call.set_ints(own_pivots, 1, few));
     HUSK_TRY(factor_lu(call, lu, i, pivoting ? own_pivots : nullptr, infos + i));
   }
-  if (call.flag(2)) call.check_later(infos, a.batch, kSingular);
+  if (call.flag(kCheck)) call.check_later(infos, a.batch, kSingular);
   return HUSK_OK;
 }
 
-// LU pivots B left adjoint out. Equations with the unknown on the left, X A = B, are those of the
-// transposes, which lie row by row. The library exchanges rows by the pivots without a check, so it
-// gets a copy that nobody else can change, and that was checked.
+// Equations with the unknown on the left, X A = B, are those of the transposes, which lie row by
+// row. The library exchanges rows by the pivots without a check, so it gets a copy that nobody else
+// can change, and that was checked.
 husk_status lu_solve(LinalgCall& call) {
+  constexpr ArgumentPlaces at = places::lu_solve;
+  constexpr uint32_t kLu = at["LU"], kPivots = at["pivots"], kB = at["B"], kLeft = at["left"],
+                     kAdjoint = at["adjoint"], kOut = at["out"];
   Matrices lu, b, x;
-  HUSK_TRY(square(call, 0, &lu));
-  const bool transposed = !call.flag(3);
-  HUSK_TRY(call.matrices(2, &b, transposed));
-  HUSK_TRY(call.matrices(5, &x, transposed));
+  HUSK_TRY(square(call, kLu, &lu));
+  const bool transposed = !call.flag(kLeft);
+  HUSK_TRY(call.matrices(kB, &b, transposed));
+  HUSK_TRY(call.matrices(kOut, &x, transposed));
   HUSK_TRY(call.expect(same_sizes(b, x) && b.rows == lu.rows && b.batch == lu.batch,
                        "B and the result fit LU"));
   int32_t* pivots = nullptr;
-  HUSK_TRY(call.dense(1, HUSK_I32, lu.rows * lu.batch, &pivots));
+  HUSK_TRY(call.dense(kPivots, HUSK_I32, lu.rows * lu.batch, &pivots));
   const int64_t count = lu.rows * lu.batch;
   HUSK_TRY(call.reserve(pivot_bytes(count), 0));
   if (call.is_prepared() || b.is_empty()) return HUSK_OK;
   auto* const checked = static_cast<int32_t*>(call.own());
   HUSK_TRY(call.copy(checked, pivots, count * static_cast<int64_t>(sizeof *pivots)));
-  HUSK_TRY(call.check_rows(1, checked, count, lu.rows));
+  HUSK_TRY(call.check_rows(kPivots, checked, count, lu.rows));
   HUSK_TRY(call.copy(x.data, b.data, b.bytes() * b.batch));
   for (int64_t i = 0; i < b.batch; ++i)
-    HUSK_TRY(solve_lu(call, lu, checked, transposed != call.flag(4), x, i, checked + count));
+    HUSK_TRY(solve_lu(call, lu, checked, transposed != call.flag(kAdjoint), x, i, checked + count));
   return HUSK_OK;
 }
 
-// A B left check_errors result LU pivots info. The library's pivots lie in memory that nobody else
-// can change until they have been used.
+// The library's pivots lie in memory that nobody else can change until they have been used.
 husk_status solve(LinalgCall& call) {
+  constexpr ArgumentPlaces at = places::solve;
+  constexpr uint32_t kA = at["A"], kB = at["B"], kLeft = at["left"], kCheck = at["check_errors"],
+                     kResult = at["result"], kLu = at["LU"], kPivots = at["pivots"],
+                     kInfo = at["info"];
   Matrices a, b, x, lu;
-  HUSK_TRY(square(call, 0, &a));
-  const bool transposed = !call.flag(2);
-  HUSK_TRY(call.matrices(1, &b, transposed));
-  HUSK_TRY(call.matrices(4, &x, transposed));
-  HUSK_TRY(call.matrices(5, &lu));
+  HUSK_TRY(square(call, kA, &a));
+  const bool transposed = !call.flag(kLeft);
+  HUSK_TRY(call.matrices(kB, &b, transposed));
+  HUSK_TRY(call.matrices(kResult, &x, transposed));
+  HUSK_TRY(call.matrices(kLu, &lu));
   HUSK_TRY(
       call.expect(same_sizes(a, lu) && same_sizes(b, x) && b.rows == a.rows && b.batch == a.batch,
                   "B and the results fit A"));
   int32_t *pivots = nullptr, *infos = nullptr;
-  HUSK_TRY(call.dense(6, HUSK_I32, a.rows * a.batch, &pivots));
-  HUSK_TRY(call.dense(7, HUSK_I32, a.batch, &infos));
+  HUSK_TRY(call.dense(kPivots, HUSK_I32, a.rows * a.batch, &pivots));
+  HUSK_TRY(call.dense(kInfo, HUSK_I32, a.batch, &infos));
   int count = 0;
   if (!a.is_empty()) HUSK_TRY(lu_work(call, lu, &count));
   const int64_t pivot_count = a.rows * a.batch;
@@ -136,18 +144,21 @@ husk_status solve(LinalgCall& call) {
       HUSK_TRY(solve_lu(call, lu, own_pivots, transposed, x, i, own_pivots + pivot_count));
   }
   HUSK_TRY(call.copy(pivots, own_pivots, pivot_count * static_cast<int64_t>(sizeof *pivots)));
-  if (call.flag(3)) call.check_later(infos, a.batch, kSingular);
+  if (call.flag(kCheck)) call.check_later(infos, a.batch, kSingular);
   return HUSK_OK;
 }
 
-// A check_errors inverse info. The inverse is the solution for the identity matrix.
+// The inverse is the solution for the identity matrix.
 husk_status inverse(LinalgCall& call) {
+  constexpr ArgumentPlaces at = places::inverse;
+  constexpr uint32_t kA = at["A"], kCheck = at["check_errors"], kInverse = at["inverse"],
+                     kInfo = at["info"];
   Matrices a, x;
-  HUSK_TRY(square(call, 0, &a));
-  HUSK_TRY(call.matrices(2, &x));
+  HUSK_TRY(square(call, kA, &a));
+  HUSK_TRY(call.matrices(kInverse, &x));
   HUSK_TRY(call.expect(same_sizes(a, x), "the inverse is as large as A"));
   int32_t* infos = nullptr;
-  HUSK_TRY(call.dense(3, HUSK_I32, a.batch, &infos));
+  HUSK_TRY(call.dense(kInfo, HUSK_I32, a.batch, &infos));
   int count = 0;
   if (!a.is_empty()) HUSK_TRY(lu_work(call, a, &count));
   const int64_t lu_bytes = a.bytes() * a.batch;
@@ -163,20 +174,23 @@ husk_status inverse(LinalgCall& call) {
     HUSK_TRY(factor_lu(call, lu, i, pivots + i * a.rows, infos + i));
     HUSK_TRY(solve_lu(call, lu, pivots, false, x, i, pivots + a.rows * a.batch));
   }
-  if (call.flag(1)) call.check_later(infos, a.batch, kSingular);
+  if (call.flag(kCheck)) call.check_later(infos, a.batch, kSingular);
   return HUSK_OK;
 }
 
-// self upper check_errors L info. The library leaves the other triangle as it was.
+// The library leaves the other triangle as it was.
 husk_status cholesky(LinalgCall& call) {
+  constexpr ArgumentPlaces at = places::cholesky;
+  constexpr uint32_t kSelf = at["self"], kUpper = at["upper"], kCheck = at["check_errors"],
+                     kFactor = at["L"], kInfo = at["info"];
   Matrices a, factor;
-  HUSK_TRY(square(call, 0, &a));
-  HUSK_TRY(call.matrices(3, &factor));
+  HUSK_TRY(square(call, kSelf, &a));
+  HUSK_TRY(call.matrices(kFactor, &factor));
   HUSK_TRY(call.expect(same_sizes(a, factor), "L is as large as the matrix"));
   int32_t* infos = nullptr;
-  HUSK_TRY(call.dense(4, HUSK_I32, a.batch, &infos));
+  HUSK_TRY(call.dense(kInfo, HUSK_I32, a.batch, &infos));
   const Cusolver& library = call.library();
-  const bool upper = call.flag(1);
+  const bool upper = call.flag(kUpper);
   const auto triangle = upper ? CUBLAS_FILL_MODE_UPPER : CUBLAS_FILL_MODE_LOWER;
   size_t work = 0, host = 0;
   if (!a.is_empty())
@@ -196,16 +210,17 @@ husk_status cholesky(LinalgCall& call) {
         "cusolverDnXpotrf"));
     HUSK_TRY(upper ? call.clear_below(factor, i) : call.clear_above(factor, i));
   }
-  if (call.flag(2)) call.check_later(infos, a.batch, "the matrix is not positive definite");
+  if (call.flag(kCheck)) call.check_later(infos, a.batch, "the matrix is not positive definite");
   return HUSK_OK;
 }
 
-// info api_name is_matrix
 husk_status check_errors(LinalgCall& call) {
+  constexpr ArgumentPlaces at = places::check_errors;
+  constexpr uint32_t kInfo = at["info"];
   int64_t count = 1;
-  for (int32_t d = 0; d < call[0].rank; ++d) count *= call[0].sizes[d];
+  for (int32_t d = 0; d < call[kInfo].rank; ++d) count *= call[kInfo].sizes[d];
   int32_t* infos = nullptr;
-  HUSK_TRY(call.dense(0, HUSK_I32, count, &infos));
+  HUSK_TRY(call.dense(kInfo, HUSK_I32, count, &infos));
   call.check_later(infos, count, "the matrix is singular, or not positive definite");
   return HUSK_OK;
 }

@@ -55,16 +55,17 @@ int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 }  // namespace
 
-// self a tau workspace
 husk_status geqrf(LinalgCall& call) {
+  constexpr ArgumentPlaces at = places::geqrf;
+  constexpr uint32_t kSelf = at["self"], kA = at["a"], kTau = at["tau"];
   Matrices a, out;
-  HUSK_TRY(call.matrices(0, &a));
-  HUSK_TRY(call.matrices(1, &out));
+  HUSK_TRY(call.matrices(kSelf, &a));
+  HUSK_TRY(call.matrices(kA, &out));
   HUSK_TRY(call.expect(a.rows == out.rows && a.columns == out.columns && a.batch == out.batch,
                        "the result is as large as the matrix"));
   const int64_t few = least(a.rows, a.columns);
   char* tau = nullptr;
-  HUSK_TRY(call.dense(2, call.dtype(), few * a.batch, &tau));
+  HUSK_TRY(call.dense(kTau, call.dtype(), few * a.batch, &tau));
   if (a.is_empty()) return HUSK_OK;
   size_t work = 0, host = 0;
   HUSK_TRY(factor_work(call, a, &work, &host));
@@ -76,22 +77,25 @@ husk_status geqrf(LinalgCall& call) {
   return HUSK_OK;
 }
 
-// A mode Q R workspace. A matrix is factored in the workspace, where its reflectors' factors follow
+// A matrix is factored in the workspace, where its reflectors' factors follow
 // it. R is the upper triangle of the result, Q the product of the reflectors below.
 husk_status qr(LinalgCall& call) {
+  constexpr ArgumentPlaces at = places::qr;
+  constexpr uint32_t kA = at["A"], kMode = at["mode"], kQ = at["Q"], kR = at["R"],
+                     kWorkspace = at["workspace"];
   Matrices a, q = {}, r;
-  HUSK_TRY(call.matrices(0, &a));
-  HUSK_TRY(call.matrices(3, &r));
-  const bool has_q = strcmp(call.text(1), "r") != 0;
+  HUSK_TRY(call.matrices(kA, &a));
+  HUSK_TRY(call.matrices(kR, &r));
+  const bool has_q = strcmp(call.text(kMode), "r") != 0;
   const int64_t few = least(a.rows, a.columns);
-  const int64_t rows = strcmp(call.text(1), "complete") == 0 ? a.rows : few;
-  if (has_q) HUSK_TRY(call.matrices(2, &q));
+  const int64_t rows = strcmp(call.text(kMode), "complete") == 0 ? a.rows : few;
+  if (has_q) HUSK_TRY(call.matrices(kQ, &q));
   HUSK_TRY(
       call.expect(r.rows == rows && r.columns == a.columns && r.batch == a.batch &&
                       (!has_q || (q.rows == a.rows && q.columns == rows && q.batch == a.batch)),
                   "Q and R fit A"));
   char* space = nullptr;
-  HUSK_TRY(call.workspace(4, a.rows * a.columns + few, &space));
+  HUSK_TRY(call.workspace(kWorkspace, a.rows * a.columns + few, &space));
   if (a.is_empty())
     return call.is_prepared() || !has_q ? husk_status{HUSK_OK} : call.set_identity(q);
   size_t work = 0, host = 0;
@@ -116,17 +120,18 @@ husk_status qr(LinalgCall& call) {
   return HUSK_OK;
 }
 
-// input tau out workspace
 husk_status householder_product(LinalgCall& call) {
+  constexpr ArgumentPlaces at = places::householder_product;
+  constexpr uint32_t kInput = at["input"], kTau = at["tau"], kOut = at["out"];
   Matrices a, q;
-  HUSK_TRY(call.matrices(0, &a));
-  HUSK_TRY(call.matrices(2, &q));
-  const husk_op_arg& factors = call[1];
+  HUSK_TRY(call.matrices(kInput, &a));
+  HUSK_TRY(call.matrices(kOut, &q));
+  const husk_op_arg& factors = call[kTau];
   const int64_t k = factors.kind == HUSK_ARG_TENSOR && factors.rank > 0
                         ? factors.sizes[factors.rank - 1]
                         : 0;
   char* tau = nullptr;
-  HUSK_TRY(call.dense(1, call.dtype(), k * a.batch, &tau));
+  HUSK_TRY(call.dense(kTau, call.dtype(), k * a.batch, &tau));
   HUSK_TRY(call.expect(a.rows == q.rows && a.columns == q.columns && a.batch == q.batch &&
                            k <= a.columns && a.columns <= a.rows,
                        "the product is as large as the matrix"));
@@ -142,20 +147,22 @@ husk_status householder_product(LinalgCall& call) {
   return HUSK_OK;
 }
 
-// self input2 input3 left transpose out workspace: the product of the reflectors in `self`, whose
-// factors are input2, with the matrix input3.
+// The product of the reflectors in `self`, whose factors are input2, with the matrix input3.
 husk_status ormqr(LinalgCall& call) {
+  constexpr ArgumentPlaces at = places::ormqr;
+  constexpr uint32_t kSelf = at["self"], kFactors = at["input2"], kMatrix = at["input3"],
+                     kLeft = at["left"], kTranspose = at["transpose"], kOut = at["out"];
   Matrices a, c, out;
-  HUSK_TRY(call.matrices(0, &a));
-  HUSK_TRY(call.matrices(2, &c));
-  HUSK_TRY(call.matrices(5, &out));
-  const husk_op_arg& factors = call[1];
+  HUSK_TRY(call.matrices(kSelf, &a));
+  HUSK_TRY(call.matrices(kMatrix, &c));
+  HUSK_TRY(call.matrices(kOut, &out));
+  const husk_op_arg& factors = call[kFactors];
   const int64_t k = factors.kind == HUSK_ARG_TENSOR && factors.rank > 0
                         ? factors.sizes[factors.rank - 1]
                         : 0;
   char* tau = nullptr;
-  HUSK_TRY(call.dense(1, call.dtype(), k * a.batch, &tau));
-  const bool left = call.flag(3);
+  HUSK_TRY(call.dense(kFactors, call.dtype(), k * a.batch, &tau));
+  const bool left = call.flag(kLeft);
   HUSK_TRY(call.expect(c.rows == out.rows && c.columns == out.columns && c.batch == out.batch &&
                            a.batch == c.batch && a.rows == (left ? c.rows : c.columns) &&
                            k <= a.columns && k <= a.rows,
@@ -166,7 +173,7 @@ husk_status ormqr(LinalgCall& call) {
                                              : library.cusolverDnSormqr_bufferSize;
   const auto compute = call.is_double() ? library.cusolverDnDormqr : library.cusolverDnSormqr;
   const auto side = left ? CUBLAS_SIDE_LEFT : CUBLAS_SIDE_RIGHT;
-  const auto trans = call.flag(4) ? CUBLAS_OP_T : CUBLAS_OP_N;
+  const auto trans = call.flag(kTranspose) ? CUBLAS_OP_T : CUBLAS_OP_N;
   const int rows = static_cast<int>(c.rows), columns = static_cast<int>(c.columns);
   const int lda = static_cast<int>(a.rows), reflectors = static_cast<int>(k);
   int count = 0;

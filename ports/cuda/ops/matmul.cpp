@@ -13,9 +13,6 @@ namespace husk::cuda {
 
 namespace {
 
-// The husk_op.contract of husk::matmul.
-constexpr char kContract[] = "a b bias alpha beta fast out:w workspace:w";
-
 // cuBLASLt opened for one device: OpLibrary.state, and `user` of the op.
 struct Matmul {
   static constexpr const char* kTitle = "plans of matrix products";
@@ -102,7 +99,7 @@ husk_status find_matmul(const char* name, void* state, husk_op* op) {
          call,
          state,
          prepare,
-         kContract,
+         kMatmulContract,
          nullptr,
          HUSK_OP_ON_DEVICE,
          HUSK_OP_CAPTURABLE,

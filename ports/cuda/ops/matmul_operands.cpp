@@ -12,7 +12,10 @@ namespace husk::cuda {
 
 namespace {
 
-enum { kA, kB, kBias, kAlpha, kBeta, kFast, kOut, kWorkspace, kCount };
+constexpr ArgumentPlaces kAt(kMatmulContract);
+constexpr uint32_t kA = kAt["a"], kB = kAt["b"], kBias = kAt["bias"], kAlpha = kAt["alpha"],
+                   kBeta = kAt["beta"], kFast = kAt["fast"], kOut = kAt["out"],
+                   kWorkspace = kAt["workspace"], kCount = kAt.count();
 constexpr uint16_t kMaxAlign = 256;
 
 struct Matrix {

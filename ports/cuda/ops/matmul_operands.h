@@ -7,6 +7,9 @@
 
 namespace husk::cuda {
 
+// The husk_op.contract of husk::matmul.
+constexpr char kMatmulContract[] = "a b bias alpha beta fast out:w workspace:w";
+
 // Everything that decides which algorithm is best for D[m, n] = A[m, k] B[k, n] + C[m, n], or
 // + bias[m], computed `batch` times on matrices that lie column by column. Keys are compared as
 // bytes, so the struct has no padding.

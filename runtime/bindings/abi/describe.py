@@ -23,7 +23,6 @@ A type is one of
   {"function": {"parameters": [TYPE...], "result": TYPE}}     a pointer to a function; may be null
 """
 
-import argparse
 import json
 import pathlib
 import re
@@ -36,6 +35,9 @@ import rust
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
+sys.path.append(str(ROOT / "schema"))
+import written  # noqa: E402
+
 LIBRARIES = {
   "husk": ["husk/husk.h", "husk/ports.h", "husk/port_host.h", "husk/port_cuda.h"],
   "husk_ops": ["husk/ops.h", "husk/weights.h"],
@@ -244,25 +246,14 @@ def described() -> dict[str, Any]:
 
 
 def main() -> int:
-  parser = argparse.ArgumentParser(
-    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-  )
-  parser.add_argument("--check", action="store_true")
-  check = parser.parse_args().check
   abi = described()
   files = {
     HERE / "abi.json": json.dumps(abi, indent=1) + "\n",
     HERE.parent / "rust/husk-sys/src/bindings.rs": rust.text(abi),
     HERE.parent / "java/src/husk/Constants.java": java.text(abi),
   }
-  wrong = [path for path, text in files.items() if not path.exists() or path.read_text() != text]
-  for path in wrong:
-    print(f"{'differs' if check else 'written'}: {path.relative_to(ROOT)}")
-    if not check:
-      path.write_text(files[path])
-  if check and wrong:
-    print("run: python3 runtime/bindings/abi/describe.py", file=sys.stderr)
-  return 1 if check and wrong else 0
+  wrong = written.out_of_date(files)
+  return written.main("describe.py", __doc__, wrong, folder="runtime/bindings/abi")
 
 
 if __name__ == "__main__":

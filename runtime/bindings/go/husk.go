@@ -37,11 +37,11 @@ static husk_status call_op(const husk_op_context* context, const husk_op_arg* ar
 }
 
 // The options stay on this side, since memory of Go must not hold pointers of Go.
-static husk_status create_engine(int32_t cuda, int32_t index, int32_t host_images, int32_t verify,
-                                 husk_threads* threads, uintptr_t canceller, uintptr_t logger,
-                                 husk_engine** engine, husk_error* error) {
+static husk_status create_engine(const husk_port* port, int32_t index, int32_t host_images,
+                                 int32_t verify, husk_threads* threads, uintptr_t canceller,
+                                 uintptr_t logger, husk_engine** engine, husk_error* error) {
   husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
-  options.port = husk_port_find(cuda ? "cuda" : "host");
+  options.port = port;
   options.device_index = index;
   options.allow_host_images = host_images;
   options.require_op_contracts = 1;
@@ -81,6 +81,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/cgo"
+	"strconv"
 	"strings"
 	"sync"
 	"unsafe"
@@ -136,8 +137,9 @@ func Version() string { return C.GoString(C.husk_version()) }
 
 // Options of an engine.
 type Options struct {
-	// CUDA runs programs on the GPU number DeviceIndex.
-	CUDA        bool
+	// Port is the name of the port that has the device: "host", which "" means too, or "cuda".
+	Port string
+	// DeviceIndex is the number of the device among those of the port.
 	DeviceIndex int
 	// AllowHostImages accepts files with native code for the CPU: open only files that you trust.
 	AllowHostImages bool
@@ -163,6 +165,10 @@ type Engine struct {
 // NewEngine opens a device, and registers the operators of libhusk_ops.
 func NewEngine(options Options) (*Engine, error) {
 	var failure C.husk_error
+	port, err := findPort(options.Port)
+	if err != nil {
+		return nil, err
+	}
 	engine := &Engine{}
 	if options.Threads > 1 {
 		engine.threads = (*C.husk_threads)(C.calloc(1, C.sizeof_husk_threads))
@@ -179,7 +185,7 @@ func NewEngine(options Options) (*Engine, error) {
 	if options.Log != nil {
 		log = engine.keep(options.Log)
 	}
-	status := C.create_engine(flag(options.CUDA), C.int32_t(options.DeviceIndex),
+	status := C.create_engine(port, C.int32_t(options.DeviceIndex),
 		flag(options.AllowHostImages), flag(options.VerifyContent), engine.threads, cancel, log,
 		&engine.handle, &failure)
 	if err := check(status, &failure); err != nil {
@@ -188,6 +194,23 @@ func NewEngine(options Options) (*Engine, error) {
 	}
 	runtime.SetFinalizer(engine, (*Engine).free)
 	return engine, nil
+}
+
+// findPort returns the port of the library with a name; "" is the host.
+func findPort(name string) (*C.husk_port, error) {
+	if name == "" {
+		name = "host"
+	}
+	text := C.CString(name)
+	defer C.free(unsafe.Pointer(text))
+	if port := C.husk_port_find(text); port != nil {
+		return port, nil
+	}
+	var known []string
+	for i := C.uint32_t(0); C.husk_port_at(i) != nil; i++ {
+		known = append(known, strconv.Quote(C.GoString(C.husk_port_at(i).name)))
+	}
+	return nil, invalid("the library has no port %q: give %s", name, strings.Join(known, " or "))
 }
 
 func (e *Engine) keep(value any) C.uintptr_t {

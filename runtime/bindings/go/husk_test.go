@@ -335,9 +335,16 @@ func TestCallbacks(t *testing.T) {
 }
 
 func TestNoGPU(t *testing.T) {
-	if _, err := NewEngine(Options{CUDA: true}); err != nil {
+	if _, err := NewEngine(Options{Port: "cuda"}); err != nil {
 		equal(t, len(err.Error()) > 10, true)
 	}
+}
+
+func TestPorts(t *testing.T) {
+	engine := must[*Engine](t)(NewEngine(Options{Port: "host"}))
+	equal(t, len(must[string](t)(engine.DeviceName())) > 0, true)
+	_, err := NewEngine(Options{Port: "tpu"})
+	fails(t, err, InvalidArgument, `the library has no port "tpu": give "host" or "cuda"`)
 }
 
 func TestCollectedHandles(t *testing.T) {

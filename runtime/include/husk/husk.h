@@ -177,6 +177,11 @@ typedef struct husk_engine_options {
    * What the program uses from the mapped file, or shares with another program of the engine, does
    * not count. */
   uint64_t max_program_bytes;
+  /** This process is number `rank` of the `world` processes that run a program together, each with
+   * an engine for a device of its own. Ops read both (husk_op_context); Husk does nothing else with
+   * them. `rank` is less than `world`; 0 and 0, as 0 and 1, are a process that runs alone. */
+  uint32_t rank;
+  uint32_t world; /**< See `rank`. */
 } husk_engine_options;
 /** The initial value of a husk_engine_options. */
 #define HUSK_ENGINE_OPTIONS_INIT \
@@ -204,13 +209,16 @@ typedef struct husk_engine_options {
    NULL,                         \
    NULL,                         \
    0,                            \
-   0}
+   0,                            \
+   0,                            \
+   1}
 
 /** Opens a device.
  * @param options the options; copied
  * @param engine the result, NULL after a failure
  * @param error may be NULL
- * @return HUSK_OK; HUSK_INVALID_ARGUMENT; HUSK_UNSUPPORTED if the port was built for another
+ * @return HUSK_OK; HUSK_INVALID_ARGUMENT if an argument or the port is NULL, a struct is too small
+ * or `rank` is not less than `world`; HUSK_UNSUPPORTED if the port was built for another
  * HUSK_PORT_ABI; HUSK_OUT_OF_MEMORY; or the failure of the port's `open` */
 HUSK_API husk_status husk_engine_create(const husk_engine_options* options, husk_engine** engine,
                                         husk_error* error);

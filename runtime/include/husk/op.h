@@ -75,10 +75,13 @@ typedef struct husk_op_context {
    * husk_op.thread_scratch_bytes for each other body of `threads`, of which there are count - 1.
    * Its content is undefined at first. In a call of husk_op.pack it is NULL. */
   void* scratch;
+  uint32_t rank;  /**< husk_engine_options.rank: the number of this process among `world`. */
+  uint32_t world; /**< husk_engine_options.world, at least 1: the processes that run the program
+                     together. */
 } husk_op_context;
 /** The initial value of a husk_op_context, for callers that call an op themselves. */
 #define HUSK_OP_CONTEXT_INIT \
-  {sizeof(husk_op_context), 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL}
+  {sizeof(husk_op_context), 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 1}
 
 /** The function of an op. The thread that runs the session calls it. The function enqueues its work
  * on the stream and returns; it must not allocate host memory, and it waits for the stream only if

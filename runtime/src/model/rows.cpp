@@ -34,12 +34,12 @@ uint32_t Code::result_count(const fb::Instruction& step) const {
   return n;
 }
 
-bool Code::is_host_step(const fb::Instruction& step) const {
-  if (static_cast<Step>(step.op()) != Step::op_extern) return false;
+Device Code::device_of(const fb::Instruction& step) const {
+  if (static_cast<Step>(step.op()) != Step::op_extern) return Device::target;
   for (uint32_t i = step.b(); i < step.b() + step.c(); ++i)
     if (const uint32_t view = view_of(arguments[i]); view != kNone)
-      return device_of(views[view].buffer()) == Device::host;
-  return false;
+      return device_of(views[view].buffer());
+  return Device::target;
 }
 
 bool Code::has_host_buffers() const {

@@ -13,6 +13,17 @@ constexpr uint32_t kNone = 0xFFFFFFFFu;
 enum class Space : uint8_t { arena, input, output, constant, state };
 // The values of Buffer.device: the device of the variant, and host memory beside it.
 enum class Device : uint8_t { target, host };
+constexpr Device kDevices[] = {Device::target, Device::host};
+
+// One T for each device.
+template <class T>
+struct ByDevice {
+  T values[sizeof(kDevices) / sizeof(Device)];
+
+  T& operator[](Device device) { return values[static_cast<uint8_t>(device)]; }
+  const T& operator[](Device device) const { return values[static_cast<uint8_t>(device)]; }
+};
+
 enum class ArgumentKind : uint8_t {
   none,
   view,
@@ -148,9 +159,9 @@ struct Code {
   // The number of results that a step reads back to the host.
   uint32_t result_count(const fb::Instruction& step) const;
   Device device_of(uint32_t buffer) const { return static_cast<Device>(buffers[buffer].device()); }
-  // Returns whether a step is an extern step whose tensors lie on the host, where its op runs. An
-  // extern step without tensors runs on the device.
-  bool is_host_step(const fb::Instruction& step) const;
+  // The device on which the op of an extern step runs, where its tensors lie: the target if there
+  // are none. Other steps run on the target.
+  Device device_of(const fb::Instruction& step) const;
   // Returns whether a buffer lies in host memory beside the device.
   bool has_host_buffers() const;
   bool is_tensor_output(uint32_t i) const {

@@ -434,7 +434,7 @@ class VariantVerifier {
   Status devices(const fb::Instruction& op) {
     const auto kind = static_cast<Step>(op.op());
     if (kind == Step::op_copy || kind == Step::op_read) return Status::ok;
-    const Device wanted = code_.is_host_step(op) ? Device::host : Device::target;
+    const Device wanted = code_.device_of(op);
     for (uint32_t i = 0; i < op.c(); ++i) {
       const uint32_t view = code_.view_of(code_.arguments[op.b() + i]);
       if (view == kNone || code_.device_of(code_.views[view].buffer()) == wanted) continue;

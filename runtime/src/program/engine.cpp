@@ -26,6 +26,11 @@ Status Engine::open(const husk_engine_options& chosen, husk_error* error) {
     HUSK_TRY(
         to_status(HUSK_CHECK_STRUCT(husk_port_graphs, chosen.port->graphs, exec_destroy, error)));
   options = chosen;
+  if (options.world == 0) options.world = 1;
+  if (options.rank >= options.world)
+    return fail(error, HUSK_INVALID_ARGUMENT,
+                "husk_engine_options.rank is %u, world is %u: number the processes from 0",
+                options.rank, options.world);
   detail::read_struct(*chosen.port, &table);
   ErrorScratch scratch;
   Status status = to_status(port->open(port->user, options.device_index, &allocator,
@@ -56,7 +61,8 @@ Status Engine::add_op(const husk_op& op, husk_error* error) {
   return status;
 }
 
-Status Engine::find_op(const char* name, bool on_host, husk_op* out, husk_error* error) {
+Status Engine::find_op(const char* name, Device where, husk_op* out, husk_error* error) {
+  const bool on_host = where == Device::host;
   const auto fits = [&](const husk_op& op) {
     return properties.host_memory || on_host == (op.place == HUSK_OP_ON_HOST);
   };

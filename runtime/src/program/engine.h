@@ -5,6 +5,7 @@
 
 #include "base/memory.h"
 #include "base/sync.h"
+#include "model/rows.h"
 
 // A program that links libhusk.a may include husk.hpp, which defines husk::Engine, husk::Program
 // and husk::Session. The classes behind the handles have the same names, so they need their own
@@ -32,11 +33,9 @@ struct Engine {
   Status open(const husk_engine_options& options, husk_error* error);
   // Registers a copy of `op`.
   Status add_op(const husk_op& op, husk_error* error);
-  // Finds an operator by name: the application's latest, then the port's. Returns HUSK_NOT_FOUND if
-  // neither has it.
-  // Finds an op for tensors in memory of the device or, if `on_host` is set, in host memory beside
-  // it.
-  Status find_op(const char* name, bool on_host, husk_op* out, husk_error* error);
+  // Finds an op by name for tensors that lie on `where`: the application's latest, then the port's.
+  // Returns HUSK_NOT_FOUND if neither has it.
+  Status find_op(const char* name, Device where, husk_op* out, husk_error* error);
   // Adds memory that opening a program takes to `*sum`, and compares it with the limit.
   Status count_memory(uint64_t bytes, uint64_t* sum, husk_error* error) const;
   // Returns whether the device has host memory beside it.

@@ -180,6 +180,8 @@ Status PackedConstants::call(uint32_t function, uint32_t step, husk_op_arg* argu
   context.user = op.user;
   context.device = engine.device;
   context.threads = engine.options.threads;
+  context.rank = engine.options.rank;
+  context.world = engine.options.world;
   if (progress && progress->report) {
     context.cancel = [](void* user) -> int32_t {
       husk_error unused;

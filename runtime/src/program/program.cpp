@@ -171,7 +171,7 @@ Status Program::find_places(husk_error* error) {
     };
     for (uint32_t b = 0; b < of.buffers.size; ++b)
       if (ValuePlace* place = place_of(of.buffers[b]))
-        *place = {of.buffers[b].align_log2(), of.device_of(b) == Device::host,
+        *place = {of.buffers[b].align_log2(), of.device_of(b),
                   of.buffers[b].space() == uint8_t(Space::output)};
     // Only the arguments of steps are verified; the file may hold others.
     for (const fb::Instruction& step : of.steps)
@@ -191,8 +191,8 @@ Status Program::resolve_steps(husk_error* error) {
   HUSK_TRY(modules.allocate(engine->allocator, count(rows()->images()), error));
   HUSK_TRY(image_bytes.allocate(engine->allocator, count(rows()->images()), error));
   HUSK_TRY(kernels.allocate(engine->allocator, count(rows()->kernels()), error));
-  HUSK_TRY(ops.allocate(engine->allocator, count(rows()->ops()), error));
-  HUSK_TRY(host_ops.allocate(engine->allocator, count(rows()->ops()), error));
+  for (Device device : kDevices)
+    HUSK_TRY(ops[device].allocate(engine->allocator, count(rows()->ops()), error));
   for (uint32_t f = 0; f < functions(); ++f) {
     if (!runs(f)) continue;
     const Code chosen_code = code(f);
@@ -233,12 +233,12 @@ void Program::count_scratch(const husk_op& op) {
 
 // Finds the op that an extern step calls, and compares the step with the contract of the op.
 Status Program::prepare_op(const Code& of, uint32_t step, husk_error* error) {
-  const bool on_host = of.is_host_step(of.steps[step]);
-  husk_op& op = (on_host ? host_ops : ops)[of.steps[step].a()];
+  const Device device = of.device_of(of.steps[step]);
+  husk_op& op = ops[device][of.steps[step].a()];
   const char* name = rows()->ops()->Get(of.steps[step].a())->c_str();
   const char* function = of.function->name()->c_str();
   if (!op.call) {
-    const Status status = engine->find_op(name, on_host, &op, error);
+    const Status status = engine->find_op(name, device, &op, error);
     if (status == Status(HUSK_NOT_FOUND))
       return fail(error, HUSK_NOT_FOUND,
                   "function '%.20s' calls op '%.43s' (%.26s), which is not registered: "

@@ -16,8 +16,8 @@ struct ChosenVariant {
 // a buffer has the place of all zeros.
 struct ValuePlace {
   uint8_t align_log2;  // the kernels assume that the address is a multiple of 2^align_log2
-  bool on_host;        // it lies in host memory, although the program runs on another device
-  bool is_written;     // a run writes to it
+  Device device;
+  bool is_written;  // a run writes to it
 };
 
 struct Program {
@@ -33,13 +33,12 @@ struct Program {
   // By image, for those that share bytes by Container::same_bytes; null unless a chosen variant
   // uses it. `image_bytes` are copies of mapped images.
   Array<void*> modules, image_bytes;
-  Array<void*> kernels;  // by kernel; null unless a chosen variant uses it
-  // By op; `call` is null unless a chosen variant uses it, on the device or on the host.
-  Array<husk_op> ops, host_ops;
-  uint64_t state_bytes = 0;   // of the states of one session, each aligned to kDeviceAlign
-  uint64_t memory_bytes = 0;  // of images and constants, which max_program_bytes limits
-  uint64_t op_scratch = 0;    // bytes that a session keeps for its ops (husk_op_context.scratch)
-  RunGate gate;               // sessions enter it for each call, updates of constants close it
+  Array<void*> kernels;          // by kernel; null unless a chosen variant uses it
+  ByDevice<Array<husk_op>> ops;  // by op; `call` is null unless a chosen variant uses it there
+  uint64_t state_bytes = 0;      // of the states of one session, each aligned to kDeviceAlign
+  uint64_t memory_bytes = 0;     // of images and constants, which max_program_bytes limits
+  uint64_t op_scratch = 0;       // bytes that a session keeps for its ops (husk_op_context.scratch)
+  RunGate gate;                  // sessions enter it for each call, updates of constants close it
   // The session that computes the folded constants, and the function that lets it do so
   // (session/folding.h); null if nothing is folded.
   void* folding = nullptr;
@@ -62,7 +61,7 @@ struct Program {
   }
   // The op that an extern step calls.
   const husk_op& op_of(const Code& code, const fb::Instruction& step) const {
-    return (code.is_host_step(step) ? host_ops : ops)[step.a()];
+    return ops[code.device_of(step)][step.a()];
   }
   // Reads and verifies the artifact, after the container was mapped or borrowed, and makes it ready
   // to run.

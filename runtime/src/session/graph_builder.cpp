@@ -146,7 +146,7 @@ Graph::Builder::Obstacle Graph::Builder::find_step_obstacle(uint32_t step) const
 }
 
 Graph::Builder::Obstacle Graph::Builder::find_call_obstacle(uint32_t step) const {
-  const husk_op& op = session_.program->ops[code_.steps[step].a()];
+  const husk_op& op = session_.program->ops[Device::target][code_.steps[step].a()];
   if (!(op.flags & HUSK_OP_CAPTURABLE)) return {"an op that is not HUSK_OP_CAPTURABLE", true};
   if (op.pack && frame_.arguments.has_packed()) return {"an op that packs constants", true};
   if (!captures(port_)) return {"an op, whose work the port cannot capture", true};
@@ -187,8 +187,8 @@ bool Graph::Builder::choose_transfer(uint32_t step, Transfer* out) const {
   const bool copies = kind_of(code_, step) == Step::op_copy;
   const uint64_t* values = frame_.arguments.values.data() + op.b();
   const uint64_t width = copies ? 1 : frame_.arguments.fill_width(step);
-  const uint64_t peak = frame_.memory.planned.peak;
-  void* const arena = frame_.memory.arena;
+  const uint64_t peak = frame_.memory.planned[Device::target].peak;
+  void* const arena = frame_.memory.arenas[Device::target];
   if (!is_prepared(step)) {
     *out = {arena, arena, 1, false};
     return peak >= width;

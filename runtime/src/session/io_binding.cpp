@@ -31,10 +31,10 @@ bool lies_in_host_memory(const DLTensor* tensor) {
   return tensor->device.device_type == kDLCPU || tensor->device.device_type == kDLCUDAHost;
 }
 
-// Returns whether a tensor lies on the device or, if `on_host` is set, in host memory.
-bool lies_on(const DLTensor* tensor, const husk_port_properties& p, bool on_host) {
+// Returns whether a tensor lies in memory of `where`.
+bool lies_on(const DLTensor* tensor, const husk_port_properties& p, Device where) {
   const DLDevice device = tensor->device;
-  if (on_host) return lies_in_host_memory(tensor);
+  if (where == Device::host) return lies_in_host_memory(tensor);
   return device.device_type == p.dl_device_type &&
          (p.dl_device_type == kDLCPU || device.device_id == p.device_index);
 }
@@ -42,7 +42,7 @@ bool lies_on(const DLTensor* tensor, const husk_port_properties& p, bool on_host
 // Checks everything but the sizes. Sets `*staged` if the tensor lies in host memory, and the
 // session copies it between there and the device.
 Status check_tensor(const fb::Value* expected, const Session* session, const DLTensor* tensor,
-                    bool on_host, bool with_data, bool* staged, husk_error* error) {
+                    Device where, bool with_data, bool* staged, husk_error* error) {
   *staged = false;
   if (!tensor) return invalid_input(error, "is a tensor, NULL was passed");
   const husk_dtype dtype = husk_dtype_from_dlpack(tensor->dtype);
@@ -56,11 +56,11 @@ Status check_tensor(const fb::Value* expected, const Session* session, const DLT
                          unsigned(expected->rank()));
   if (expected->rank() > 0 && !tensor->shape) return invalid_input(error, "has no shape");
   const husk_port_properties& p = session->program->engine->properties;
-  if (lies_on(tensor, p, on_host)) return Status::ok;
+  if (lies_on(tensor, p, where)) return Status::ok;
   const bool in_host_memory = lies_in_host_memory(tensor);
   *staged = session->options.stage_host_tensors && in_host_memory;
   if (*staged || !with_data) return Status::ok;
-  if (on_host)
+  if (where == Device::host)
     return invalid_input(error,
                          "lies on DLPack device %d:%d, it must lie on the host: copy it there",
                          static_cast<int>(tensor->device.device_type), tensor->device.device_id);
@@ -161,13 +161,11 @@ Status IoBinding::prepare(Session* session, const Code& code, const ValuePlace* 
       state.align = align;
       state.buffer = b;
       state.copy.device = code.device_of(b);
-      state.on_host = code.device_of(b) == Device::host;
     } else if (buffer.space() == uint8_t(Space::output)) {
       OutputState& state = output_states[buffer.index()];
       state.align = align;
       state.buffer = b;
       state.own.device = code.device_of(b);
-      state.on_host = code.device_of(b) == Device::host;
     }
   }
   for (uint32_t i = 0; i < code.inputs(); ++i) input_states[i].written = places[i].is_written;
@@ -258,7 +256,7 @@ Status IoBinding::bind_input(uint32_t i, const husk_value& value, bool with_data
   }
   const DLTensor* tensor = value.as.tensor;
   HUSK_TRY(
-      check_tensor(expected, session_, tensor, state.on_host, with_data, &state.staged, error));
+      check_tensor(expected, session_, tensor, state.copy.device, with_data, &state.staged, error));
   *part = {"size", 0};
   for (; part->dim < expected->rank(); ++part->dim)
     HUSK_TRY(check_range(tensor->shape[part->dim], expected->dims()->Get(part->dim),
@@ -275,7 +273,7 @@ Status IoBinding::bind_input(uint32_t i, const husk_value& value, bool with_data
   // A resize may name memory of another device: it needs shapes only, and a run refuses that
   // memory. Nothing may take such an address, or one in host memory, for one of this device.
   uint8_t* const data = first_element(tensor);
-  if (lies_on(tensor, session_->program->engine->properties, state.on_host)) in.data = data;
+  if (lies_on(tensor, session_->program->engine->properties, state.copy.device)) in.data = data;
   if (with_data) HUSK_TRY(check_memory(data, in.bytes, error));
   if (in.bytes == 0) return Status::ok;
   if (state.staged) {
@@ -302,7 +300,7 @@ Status IoBinding::bind_session_output(uint32_t i, husk_value* value, const int64
   const husk_port_properties& p = session_->program->engine->properties;
   const DLDevice device = {static_cast<DLDeviceType>(p.dl_device_type), p.device_index};
   state.session_tensor = {state.own.data,
-                          state.on_host ? DLDevice{kDLCPU, 0} : device,
+                          state.own.device == Device::host ? DLDevice{kDLCPU, 0} : device,
                           static_cast<int32_t>(rank),
                           husk_dtype_to_dlpack(code_->output(i)->dtype()),
                           state.shape,
@@ -346,7 +344,7 @@ Status IoBinding::bind_output(uint32_t i, husk_value* value, DimRef* part, husk_
     return invalid_input(error, "is a tensor: pass its memory, or none to have the session's");
   DLTensor* out = value->as.tensor;
   bool staged;
-  HUSK_TRY(check_tensor(expected, session_, out, state.on_host, true, &staged, error));
+  HUSK_TRY(check_tensor(expected, session_, out, state.own.device, true, &staged, error));
   if (state.shaped_in > 0) write_shape(out, shape, state.bytes, element);
   const int64_t* strides = out->strides ? out->strides : contiguous;
   if (!out->strides && !contiguous_strides(shape, rank, contiguous))
@@ -382,7 +380,7 @@ Status IoBinding::prepare_staged_outputs(husk_error* error) {
     int64_t shape[2 * limits::kMaxRank];
     uint64_t bytes;
     read_shape(*code_, code_->results[i].index(), prologue_->registers.data(), shape);
-    if (output_states[i].on_host ||
+    if (output_states[i].own.device == Device::host ||
         !extent_bytes(shape, shape + output->rank(), output->rank(),
                       husk_dtype_size(static_cast<husk_dtype>(output->dtype())), &bytes))
       continue;
@@ -476,7 +474,7 @@ Status IoBinding::copy_inputs(bool back, void* stream, husk_error* error) {
     uint8_t* copy = inputs[i].data;
     const uint64_t bytes = inputs[i].bytes;
     uint8_t *to = back ? state.callers : copy, *from = back ? copy : state.callers;
-    if (!state.on_host) {
+    if (state.copy.device == Device::target) {
       const auto move = !state.staged ? port->copy : back ? port->download : port->upload;
       HUSK_TRY(to_status(move(device, stream, to, from, bytes, error)));
       continue;

@@ -19,11 +19,10 @@ struct InputState {
   uint32_t align;         // bytes; kernels assume it of the address
   uint32_t buffer;        // kNone if there is none
   bool written;           // a step writes to the input
-  bool on_host;           // it lies in host memory beside the device
   uint64_t remembered_bytes;
-  uint8_t* callers;  // the caller's memory, if the run works on a copy of it; else null
-  bool staged;       // the caller's memory is the host's, and the copy is the device's
-  ScratchBuffer copy;
+  uint8_t* callers;    // the caller's memory, if the run works on a copy of it; else null
+  bool staged;         // the caller's memory is the host's, and the copy is the device's
+  ScratchBuffer copy;  // on the device where the steps take the input
 };
 
 struct OutputState {
@@ -35,10 +34,10 @@ struct OutputState {
   uint32_t checked_in;    // the segment that computes the last register of the view
   uint32_t next_shaped;   // the next output that is shaped in the same segment, or kNone
   uint32_t next_checked;  // the next output that is checked in the same segment, or kNone
-  bool on_host;           // it lies in host memory beside the device
   uint8_t* staged;        // the caller's host memory, if the run writes to `copy`; else null
   ScratchBuffer copy;
-  ScratchBuffer own;        // session-owned memory, if the caller passes none
+  ScratchBuffer own;        // session-owned memory on the device where the steps write, if the
+                            // caller passes none
   DLTensor session_tensor;  // describes `own` to the caller
   int64_t* shape;           // sizes and strides of `session_tensor`
 };

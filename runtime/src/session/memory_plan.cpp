@@ -44,7 +44,7 @@ Status MemoryPlan::prepare_blocks(husk_error* error) {
   HUSK_TRY(planner_.reserve(allocator, n, error));
   for (SegmentMemory& segment : segments_) {
     segment.arena = segment.outer = kNone;
-    segment.host_scratch.device = Device::host;
+    for (Device device : kDevices) segment.scratch[device].device = device;
   }
   for (uint32_t b = code.buffers.size; b-- > 0;) {  // backward, so that the lists are in order
     const fb::Buffer& buffer = code.buffers[b];
@@ -92,18 +92,17 @@ bool MemoryPlan::plan_at_bounds() {
     blocks[block_of[b]].size = bound ? static_cast<uint64_t>(high) : 0;
   }
   husk_error ignored;
-  if (fits && !failed(plan(&ignored)) && planned.peak <= limit && host_planned.peak <= limit)
-    return true;
+  fits = fits && !failed(plan(&ignored));
+  for (Device device : kDevices) fits = fits && planned[device].peak <= limit;
+  if (fits) return true;
   for (uint32_t b = 0; b < code_->buffers.size; ++b)
     places[b].on_demand = block_of[b] != kNone && places[b].sized_in > 0;
   return false;
 }
 
 void MemoryPlan::release_scratch() {
-  for (SegmentMemory& segment : segments_) {
-    session_->release(&segment.scratch);
-    session_->release(&segment.host_scratch);
-  }
+  for (SegmentMemory& segment : segments_)
+    for (Device device : kDevices) session_->release(&segment.scratch[device]);
 }
 
 bool MemoryPlan::is_dynamic() const {
@@ -134,9 +133,9 @@ Status MemoryPlan::plan(husk_error* error) {
 
 void MemoryPlan::place_blocks() {
   const uint32_t* order = code_->placement_order();
-  planned = planner_.place(blocks.data(), blocks.size(), nullptr, order);
-  if (uses_host_)
-    host_planned = planner_.place(blocks.data(), blocks.size(), nullptr, order, Device::host);
+  for (Device device : kDevices)
+    if (uses(device))
+      planned[device] = planner_.place(blocks.data(), blocks.size(), nullptr, order, device);
 }
 
 // Takes the plan that keeps independent steps apart, unless it is too large for what it brings.
@@ -145,9 +144,10 @@ bool MemoryPlan::plan_parallel() {
   for (size_t i = 0; i < n; ++i) tight_offsets_[i] = blocks[i].offset;
   const int32_t option = session_->options.parallel_memory_percent;
   const uint64_t percent = option ? static_cast<uint64_t>(option) : kDefaultParallelPercent;
+  Planned& tight = planned[Device::target];
   const Planned apart = planner_.place(blocks.data(), n, &shareable);
-  if (apart.peak <= planned.peak + planned.peak / 100 * percent + kArenaAlign * n) {
-    planned = apart;
+  if (apart.peak <= tight.peak + tight.peak / 100 * percent + kArenaAlign * n) {
+    tight = apart;
     return true;
   }
   for (size_t i = 0; i < n; ++i) blocks[i].offset = tight_offsets_[i];
@@ -155,8 +155,9 @@ bool MemoryPlan::plan_parallel() {
 }
 
 Status MemoryPlan::place_on_demand(uint32_t segment, husk_error* error) {
-  HUSK_TRY(place_on_demand(segment, Device::target, error));
-  return uses_host_ ? place_on_demand(segment, Device::host, error) : Status::ok;
+  for (Device device : kDevices)
+    if (uses(device)) HUSK_TRY(place_on_demand(segment, device, error));
+  return Status::ok;
 }
 
 Status MemoryPlan::place_on_demand(uint32_t segment, Device device, husk_error* error) {
@@ -171,7 +172,7 @@ Status MemoryPlan::place_on_demand(uint32_t segment, Device device, husk_error* 
   if (n == 0) return Status::ok;
   const Planned here = planner_.place(segment_blocks_.data(), n, nullptr, nullptr, device);
   SegmentMemory& memory = segments_[segment];
-  ScratchBuffer* scratch = device == Device::host ? &memory.host_scratch : &memory.scratch;
+  ScratchBuffer* scratch = &memory.scratch[device];
   HUSK_TRY(session_->grow(scratch, here.peak, "sizes that only the data decides", error));
   n = 0;
   for (uint32_t b = memory.arena; b != kNone; b = places[b].next) {
@@ -185,15 +186,15 @@ Status MemoryPlan::place_on_demand(uint32_t segment, Device device, husk_error* 
 
 void MemoryPlan::assign_addresses() {
   const Program& program = *session_->program;
-  arena = static_cast<uint8_t*>(session_->arena);
-  host_arena = static_cast<uint8_t*>(session_->host_arena);
+  for (Device device : kDevices)
+    arenas[device] = static_cast<uint8_t*>(session_->arenas[device].memory);
   for (uint32_t b = 0; b < code_->buffers.size; ++b) {
     const fb::Buffer& buffer = code_->buffers[b];
     BufferPlace& place = places[b];
     switch (static_cast<Space>(buffer.space())) {
       case Space::arena: {
         if (place.on_demand) break;  // place_on_demand does it in each run
-        uint8_t* memory = code_->device_of(b) == Device::host ? host_arena : arena;
+        uint8_t* memory = arenas[code_->device_of(b)];
         place.base = memory ? memory + blocks[block_of[b]].offset : nullptr;
         place.capacity = blocks[block_of[b]].size;
         break;

@@ -18,7 +18,7 @@ struct BufferPlace {
 // The first buffers that a segment sizes, and memory for those that are placed on demand.
 struct SegmentMemory {
   uint32_t arena, outer;  // kNone if there is none
-  ScratchBuffer scratch, host_scratch;
+  ByDevice<ScratchBuffer> scratch;
 };
 
 struct MemoryPlan {
@@ -27,11 +27,11 @@ struct MemoryPlan {
   Array<uint32_t> block_of;   // by buffer; kNone outside of the arenas
   Array<Access> accesses;     // of all steps
   BitRows shareable;  // blocks that may share memory in a parallel plan; empty for list mode
-  Planned planned, host_planned;  // sizes of the plans for the device and for the host beside it
-  uint64_t plan_hash = 0;         // tells the plans of a function apart; 0 until the first plan
-  bool parallel = false;          // the plan keeps independent steps apart
-  bool bounded = false;           // planned once, for the largest sizes that the session allows
-  uint8_t *arena = nullptr, *host_arena = nullptr;
+  ByDevice<Planned> planned = {};  // the sizes of the plans
+  uint64_t plan_hash = 0;          // tells the plans of a function apart; 0 until the first plan
+  bool parallel = false;           // the plan keeps independent steps apart
+  bool bounded = false;            // planned once, for the largest sizes that the session allows
+  ByDevice<uint8_t*> arenas = {};  // the addresses that `places` is right for
   // The session's arena_generation for which `places` is right; 0 if it is for none.
   uint64_t arena_generation = 0;
   // Grows with each assign_addresses. Step arguments that were written for another one are old.
@@ -74,6 +74,8 @@ struct MemoryPlan {
   }
 
  private:
+  // Whether buffers of the function may lie on `device`.
+  bool uses(Device device) const { return device == Device::target || uses_host_; }
   bool update(uint32_t buffer, uint8_t* data, uint64_t bytes);
   Status too_small(uint32_t buffer, int64_t size, husk_error* error) const;
   Status prepare_blocks(husk_error* error);

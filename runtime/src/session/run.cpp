@@ -66,7 +66,8 @@ Status Session::resize(uint32_t function, const husk_value* inputs, uint32_t n, 
   HUSK_TRY(frame.arguments.prepare_segment(0, error));
   frame.prepare_later_segments();
   const bool graph = options.mode != HUSK_MODE_LIST && port()->graphs && !options.trace &&
-                     !frame.graph.fits(frame) && frame.memory.planned.peak <= arena_bytes;
+                     !frame.graph.fits(frame) &&
+                     frame.memory.planned[Device::target].peak <= arenas[Device::target].bytes;
   if (!graph) return Status::ok;
   HUSK_TRY(wait(error));
   return frame.graph.build(frame, error);
@@ -133,7 +134,7 @@ Status Session::check_capture(const Frame& frame, void* on, husk_error* error) {
   for (uint32_t s = 0; s < code.steps.size; ++s) {
     const fb::Instruction& op = code.steps[s];
     if (static_cast<Step>(op.op()) != Step::op_extern ||
-        (program->ops[op.a()].flags & HUSK_OP_CAPTURABLE))
+        (program->ops[Device::target][op.a()].flags & HUSK_OP_CAPTURABLE))
       continue;
     (void)fail(error, HUSK_UNSUPPORTED,
                "the op is not HUSK_OP_CAPTURABLE, and its stream is captured");
@@ -162,7 +163,7 @@ Status Session::prepare_plan(Frame& frame, bool may_allocate, bool* nothing_chan
     memory.arena_generation = 0;
   }
   if (may_allocate)  // a resize may plan for an arena that follows
-    HUSK_TRY(grow_arenas(memory.planned.peak, memory.host_planned.peak, error));
+    HUSK_TRY(grow_arenas(memory.planned, error));
   else
     HUSK_TRY(check_arenas(memory, error));
   const bool assigned = memory.arena_generation != arena_generation;
@@ -189,12 +190,13 @@ Status Session::order_after_previous_run(void* on, husk_error* error) {
     running_ = true;
   }
   if (!options.poison_memory) return Status::ok;
-  if (host_arena_bytes && !capturing_) {
+  const Arena &target = arenas[Device::target], &host = arenas[Device::host];
+  if (host.bytes && !capturing_) {
     HUSK_TRY(to_status(port()->stream_wait(device(), on, error)));
-    memset(host_arena, 0xFF, host_arena_bytes);
+    memset(host.memory, 0xFF, host.bytes);
   }
-  return arena_bytes ? to_status(port()->fill(device(), on, arena, 0xFF, 1, arena_bytes, error))
-                     : Status::ok;
+  if (target.bytes == 0) return Status::ok;
+  return to_status(port()->fill(device(), on, target.memory, 0xFF, 1, target.bytes, error));
 }
 
 // Runs the segments. The prologue of the first one was evaluated, and its arguments are written.
@@ -286,12 +288,12 @@ Status Session::run_traced(Frame& frame, uint32_t begin, uint32_t end, void* on,
   StepArguments& arguments = frame.arguments;
   Status status = Status::ok;
   for (uint32_t first = begin; first < end && !failed(status);) {
-    const bool by_device = timer_.has_events() && !arguments.states[first].on_host;
+    const bool by_device = timer_.has_events() && arguments.states[first].device == Device::target;
     const uint64_t start = now();
     if (by_device) status = timer_.record(0, on, error);
     uint32_t n = 0;  // steps that were enqueued
     while (!failed(status) && n < (by_device ? StepTimer::kSteps : 1) && first + n < end &&
-           (n == 0 || !arguments.states[first + n].on_host)) {
+           (n == 0 || arguments.states[first + n].device == Device::target)) {
       status = check_cancel(error);
       if (failed(status)) break;
       status = arguments.run_step(first + n, on, error);

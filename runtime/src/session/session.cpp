@@ -10,8 +10,8 @@ Session::~Session() {
   (void)wait(&ignored);
   (void)wait_for_default_stream(&ignored);
   for (Frame* frame : frames) destroy_frame(frame);
-  if (!options.external_arena) free_memory(Device::target, arena);
-  free_memory(Device::host, host_arena);
+  for (Device device : kDevices)
+    if (!is_external(device)) free_memory(device, arenas[device].memory);
   if (op_scratch) allocator().release(allocator().user, op_scratch);
   if (state_memory) port()->free(device(), state_memory);
   port()->free_host_flag(device(), assert_flag);
@@ -36,7 +36,7 @@ void Session::join(Program* of) {
 
 Status Session::prepare(uint32_t first, uint32_t end, husk_error* error) {
   HUSK_TRY(frames.allocate(allocator(), end, error));
-  uint64_t bounded = 0, host_bounded = 0;  // the largest plans that no run can exceed
+  ByDevice<Planned> bounded = {};  // the largest plans that no run can exceed
   for (uint32_t f = first; f < end; ++f) {
     if (!program->runs(f)) continue;
     frames[f] = create<Frame>(allocator(), error);
@@ -44,15 +44,16 @@ Status Session::prepare(uint32_t first, uint32_t end, husk_error* error) {
     HUSK_TRY(frames[f]->prepare(this, f, nullptr, error));
     const MemoryPlan& memory = frames[f]->memory;
     if (!memory.bounded) continue;
-    if (memory.planned.peak > bounded) bounded = memory.planned.peak;
-    if (memory.host_planned.peak > host_bounded) host_bounded = memory.host_planned.peak;
+    for (Device device : kDevices)
+      if (memory.planned[device].peak > bounded[device].peak)
+        bounded[device] = memory.planned[device];
   }
   if (count(program->rows()->asserts()))
     HUSK_TRY(to_status(port()->alloc_host_flag(device(), &assert_flag, error)));
   if (options.trace) HUSK_TRY(timer_.prepare(this, error));
   if (first < program->entry_points()) HUSK_TRY(prepare_states(error));
   HUSK_TRY(prepare_op_scratch(error));
-  return grow_arenas(bounded, host_bounded, error);
+  return grow_arenas(bounded, error);
 }
 
 Status Session::prepare_states(husk_error* error) {
@@ -175,42 +176,42 @@ void Session::free_memory(Device where, void* memory) {
   release(device(), memory);
 }
 
-// Makes the session's own arenas at least so large. An arena of the caller stays as it is.
-Status Session::grow_arenas(uint64_t bytes, uint64_t host_bytes, husk_error* error) {
-  if (bytes > arena_wanted) arena_wanted = bytes;
-  if (bytes > arena_bytes && !options.external_arena)
-    HUSK_TRY(replace_arena(Device::target, bytes, &arena, &arena_bytes, error));
-  if (host_bytes > host_arena_bytes)
-    HUSK_TRY(replace_arena(Device::host, host_bytes, &host_arena, &host_arena_bytes, error));
+// Makes the session's own arenas at least as large as the plans. An arena of the caller stays as it
+// is.
+Status Session::grow_arenas(const ByDevice<Planned>& planned, husk_error* error) {
+  if (planned[Device::target].peak > arena_wanted) arena_wanted = planned[Device::target].peak;
+  for (Device device : kDevices)
+    if (planned[device].peak > arenas[device].bytes && !is_external(device))
+      HUSK_TRY(replace_arena(device, planned[device].peak, error));
   return Status::ok;
 }
 
-Status Session::replace_arena(Device where, uint64_t bytes, void** memory, uint64_t* size,
-                              husk_error* error) {
+Status Session::replace_arena(Device where, uint64_t bytes, husk_error* error) {
   HUSK_TRY(wait(error));
-  free_memory(where, *memory);
-  *memory = nullptr;
-  *size = 0;
+  Arena& arena = arenas[where];
+  free_memory(where, arena.memory);
+  arena = {nullptr, 0};
   ++arena_generation;
   const char* purpose = where == Device::host ? "the session's arena in host memory"
                                               : "the session's arena";
-  HUSK_TRY(allocate_memory(where, bytes, purpose, memory, error));
-  *size = bytes;
+  HUSK_TRY(allocate_memory(where, bytes, purpose, &arena.memory, error));
+  arena.bytes = bytes;
   return Status::ok;
 }
 
 // Fails if the plan does not fit into the arenas.
 Status Session::check_arenas(const MemoryPlan& memory, husk_error* error) const {
-  const bool on_host = memory.planned.peak <= arena_bytes;  // a plan that is too large is this one
-  const uint64_t peak = on_host ? memory.host_planned.peak : memory.planned.peak;
-  const uint64_t bytes = on_host ? host_arena_bytes : arena_bytes;
-  if (peak <= bytes) return Status::ok;
-  return fail(error, HUSK_NEEDS_RESIZE,
-              "these shapes need %llu bytes of memory%s, the session has %llu: %s first",
-              static_cast<unsigned long long>(peak), on_host ? " of the host" : "",
-              static_cast<unsigned long long>(bytes),
-              options.external_arena && !on_host ? "husk_session_set_arena with more"
-                                                 : "call husk_session_resize with them");
+  for (Device device : kDevices) {
+    const uint64_t peak = memory.planned[device].peak, bytes = arenas[device].bytes;
+    if (peak <= bytes) continue;
+    return fail(error, HUSK_NEEDS_RESIZE,
+                "these shapes need %llu bytes of memory%s, the session has %llu: %s first",
+                static_cast<unsigned long long>(peak), device == Device::host ? " of the host" : "",
+                static_cast<unsigned long long>(bytes),
+                is_external(device) ? "husk_session_set_arena with more"
+                                    : "call husk_session_resize with them");
+  }
+  return Status::ok;
 }
 
 Status Session::set_arena(void* memory, uint64_t bytes, husk_error* error) {
@@ -221,8 +222,7 @@ Status Session::set_arena(void* memory, uint64_t bytes, husk_error* error) {
     return fail(error, HUSK_INVALID_ARGUMENT, "the arena at %p is not aligned to %u bytes", memory,
                 unsigned(kArenaAlign));
   HUSK_TRY(wait(error));
-  arena = memory;
-  arena_bytes = bytes;
+  arenas[Device::target] = {memory, bytes};
   ++arena_generation;
   return Status::ok;
 }
@@ -276,8 +276,7 @@ Status Session::set_range(uint32_t function, uint32_t input, uint32_t dim, int64
   Frame* frame = create<Frame>(allocator(), error);
   if (!frame) return to_status(HUSK_OUT_OF_MEMORY);
   Status status = frame->prepare(this, function, narrowed.data(), error);
-  if (!failed(status) && frame->memory.bounded)
-    status = grow_arenas(frame->memory.planned.peak, frame->memory.host_planned.peak, error);
+  if (!failed(status) && frame->memory.bounded) status = grow_arenas(frame->memory.planned, error);
   if (failed(status)) {
     destroy_frame(frame);
     return status;

@@ -9,6 +9,13 @@ namespace husk::runtime {
 
 enum class StateWork { get, set, reset, copy };
 
+// Memory of a session on one device, where its runs place buffers. `memory` is null if no function
+// needs it.
+struct Arena {
+  void* memory;
+  uint64_t bytes;
+};
+
 struct Session {
   Program* program = nullptr;
   husk_session_options options = {};
@@ -18,11 +25,8 @@ struct Session {
   // has no asserts.
   volatile uint32_t* assert_flag = nullptr;
   void* state_memory = nullptr;
-  void* arena = nullptr;
-  uint64_t arena_bytes = 0;
-  uint64_t arena_wanted = 0;   // bytes of the largest plan so far
-  void* host_arena = nullptr;  // in host memory beside the device; null if no function needs it
-  uint64_t host_arena_bytes = 0;
+  ByDevice<Arena> arenas = {};
+  uint64_t arena_wanted = 0;      // bytes of the largest plan for the device so far
   uint64_t scratch_bytes = 0;     // memory outside of the arenas
   void* op_scratch = nullptr;     // of Program::op_scratch bytes, at a multiple of 64
   uint64_t arena_generation = 1;  // grows when an arena, or a constant, moves
@@ -78,11 +82,16 @@ struct Session {
   Status allocate_memory(Device where, uint64_t bytes, const char* purpose, void** out,
                          husk_error* error);
   void free_memory(Device where, void* memory);
-  Status grow_arenas(uint64_t bytes, uint64_t host_bytes, husk_error* error);
-  Status replace_arena(Device where, uint64_t bytes, void** memory, uint64_t* size,
-                       husk_error* error);
+  Status grow_arenas(const ByDevice<Planned>& planned, husk_error* error);
+  Status replace_arena(Device where, uint64_t bytes, husk_error* error);
+  // Whether the arena on `where` is memory of the application.
+  bool is_external(Device where) const { return options.external_arena && where == Device::target; }
   // Bytes that options.memory_limit limits.
-  uint64_t used_bytes() const { return arena_bytes + host_arena_bytes + scratch_bytes; }
+  uint64_t used_bytes() const {
+    uint64_t bytes = scratch_bytes;
+    for (Device device : kDevices) bytes += arenas[device].bytes;
+    return bytes;
+  }
   Status check_arenas(const MemoryPlan& memory, husk_error* error) const;
   void follow_constants();
   Status check_capture(const Frame& frame, void* on, husk_error* error);

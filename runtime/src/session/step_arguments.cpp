@@ -22,10 +22,10 @@ constexpr uint32_t kPairsBetweenQuestions = 64;
 
 constexpr int64_t kGridLimit[3] = {limits::kMaxGridX, limits::kMaxGridY, limits::kMaxGridZ};
 
-// Returns whether a step is a read of memory that the host sees.
-bool reads_host(const Code& code, const fb::Instruction& step) {
-  return static_cast<Step>(step.op()) == Step::op_read &&
-         code.device_of(code.views[code.arguments[step.b()].index()].buffer()) == Device::host;
+// The device that does a step. The host reads its own memory itself.
+Device device_of(const Code& code, const fb::Instruction& step) {
+  if (static_cast<Step>(step.op()) != Step::op_read) return code.device_of(step);
+  return code.device_of(code.views[code.arguments[step.b()].index()].buffer());
 }
 
 }  // namespace
@@ -60,7 +60,7 @@ Status StepArguments::prepare(Session* session, const Code& code, Prologue& prol
     }
     states[s].first_dynamic = dynamic;
     states[s].first_pair = static_cast<uint32_t>(pairs_.size());
-    states[s].on_host = code.is_host_step(step) || reads_host(code, step);
+    states[s].device = device_of(code, step);
     if (kind == Step::op_extern) HUSK_TRY(prepare_pairs(s, &first_in, &next, error));
     for (uint32_t i = step.b(); i < step.b() + step.c(); ++i)
       if (!is_static(code.arguments[i])) dynamic_[dynamic++] = i;
@@ -412,7 +412,7 @@ Status StepArguments::in_blocks(uint32_t step, uint64_t width, husk_error* error
   constexpr uint64_t kBlockBytes = 16 << 20;
   const Engine& engine = *session_->program->engine;
   const bool asks = engine.options.cancel &&
-                    (states[step].on_host || engine.properties.host_memory);
+                    (states[step].device == Device::host || engine.properties.host_memory);
   const uint64_t length = states[step].length, block = asks ? kBlockBytes / width : length;
   for (uint64_t from = 0; from < length; from += block) {
     if (from > 0) HUSK_TRY(session_->check_cancel(error));
@@ -428,7 +428,7 @@ Status StepArguments::run_step(uint32_t step, void* stream, husk_error* error) {
   void* device = session_->device();
   if (is_empty(step)) return Status::ok;
   const uint64_t* v = values.data() + op.b();
-  if (state.on_host)
+  if (state.device == Device::host)
     HUSK_TRY(wait_for_stream(stream, error));
   else
     stream_is_idle_ = false;
@@ -485,9 +485,9 @@ Status StepArguments::wait_for_stream(void* stream, husk_error* error) {
 
 Status StepArguments::call_operator(uint32_t step, bool prepare, void* stream, husk_error* error) {
   const fb::Instruction& op = code_->steps[step];
-  const bool on_host = states[step].on_host;
+  const Device device = states[step].device;
   const Program& program = *session_->program;
-  const husk_op& entry = (on_host ? program.host_ops : program.ops)[op.a()];
+  const husk_op& entry = program.ops[device][op.a()];
   const husk_op_fn function = prepare ? entry.prepare : entry.call;
   if (!function) return Status::ok;
   const husk_engine_options& options = program.engine->options;
@@ -495,12 +495,14 @@ Status StepArguments::call_operator(uint32_t step, bool prepare, void* stream, h
                                    0,
                                    entry.user,
                                    session_->device(),
-                                   on_host ? nullptr : stream,
+                                   device == Device::host ? nullptr : stream,
                                    options.threads,
                                    options.cancel,
                                    options.cancel_user,
                                    packed_ ? packed_ + op.b() : nullptr,
-                                   entry.scratch_bytes ? session_->op_scratch : nullptr};
+                                   entry.scratch_bytes ? session_->op_scratch : nullptr,
+                                   options.rank,
+                                   options.world};
   husk_op_arg* arguments = op_args_.data() + op.b();
   for (uint32_t i = 0; i < op.aux(); ++i)
     if (arguments[i].kind == HUSK_ARG_RESULT) {
@@ -520,7 +522,7 @@ Status StepArguments::read_result(uint32_t step, void* stream, husk_error* error
     return invalid_input(error, "a read of %zu bytes from a view of %lld", width,
                          static_cast<long long>(extent));
   uint64_t bits = 0;
-  if (states[step].on_host) {
+  if (states[step].device == Device::host) {
     memcpy(&bits, memory_->address(view), width);
   } else {
     HUSK_TRY(to_status(session_->port()->download(session_->device(), stream, &bits,

@@ -14,7 +14,7 @@ struct StepState {
   uint64_t length;         // bytes of a copy, elements of a fill
   uint32_t first_dynamic;  // index of the step's first argument in the list of dynamic arguments
   uint32_t first_pair;     // index of the step's first pair in the list of written tensors
-  bool on_host;            // the host does the step itself, after the work on the stream
+  Device device;           // the host does its steps itself, after the work on the stream
 };
 
 // A tensor that an op writes, and another argument of the same call in the same memory; or only the

@@ -215,16 +215,40 @@ def test_dynamic_sizes(path, name):
 
 MASK = torch.ones(3, 7)
 SIZES_OF_UNUSED = {
-  "a factor": (lambda x, y: x * y.shape[0], False, MASK, [torch.ones(5, 7)]),
-  "a condition": (lambda x, y: x + (y.shape[1] > 4), False, MASK, [torch.ones(3, 3)]),
-  "a stride": (lambda x, y: x * y.stride(0), False, MASK, [torch.ones(7, 3).t()]),
+  "a factor": (
+    lambda x, y: x * y.shape[0],
+    False,
+    MASK,
+    {"size 0 of input 'y' is 5": torch.ones(5, 7)},
+  ),
+  "a condition": (
+    lambda x, y: x + (y.shape[1] > 4),
+    False,
+    MASK,
+    {"size 1 of input 'y' is 3": torch.ones(3, 3)},
+  ),
+  "a stride": (
+    lambda x, y: x * y.stride(0),
+    False,
+    MASK,
+    {"stride 0 of input 'y' is 1": torch.ones(7, 3).t()},
+  ),
   "a varying condition": (
     lambda x, y: x + 1 if y.shape[1] > 4 else x - 1,
     True,
     MASK,
-    [torch.ones(3, 3), torch.ones(1, 7), torch.ones(7, 3).t()],
+    {
+      "size 1 of input 'y' is 3": torch.ones(3, 3),
+      "size 0 of input 'y' is 1": torch.ones(1, 7),
+      "stride 0 of input 'y' is 1": torch.ones(7, 3).t(),
+    },
   ),
-  "a size of both": (lambda x, y: x * y.shape[1], True, torch.ones(3, 6), [MASK]),
+  "a size of both": (
+    lambda x, y: x * y.shape[1],
+    True,
+    torch.ones(3, 6),
+    {"size 1 of input 'y' (7) must equal size 1 of input 'x' (6)": MASK},
+  ),
 }
 
 
@@ -236,9 +260,9 @@ def test_sizes_of_tensors_that_the_graph_does_not_use_are_checked(path, name):
   husk.save_compiled(made, path)
   program = husk.load(path)
   same(program(X, tensor), expected)
-  for one in wrong:
-    with pytest.raises(husk.Error):
-      program(X, one)
+  for text, mask in wrong.items():
+    with pytest.raises(husk.Error, match=re.escape(text)):
+      program(X, mask)
 
 
 def test_a_number_is_the_size_of_which_torch_knows(path):
@@ -249,7 +273,7 @@ def test_a_number_is_the_size_of_which_torch_knows(path):
   for columns in (7, 9):
     mask = torch.ones(3, columns)
     same(program(X, mask, 7), X * columns)
-  with pytest.raises(husk.Error):
+  with pytest.raises(husk.Error, match="input 'n' is 8, must be 7"):
     program(X, MASK, 8)  # the graph does not use n
 
 
@@ -261,8 +285,8 @@ def test_what_torch_assumes_of_sizes_is_checked(path):
   husk.save_compiled(made, path)
   program = husk.load(path)
   same(program(torch.ones(6, 6)), torch.ones(6, 6) + 1)
-  for rows in (2, 5):
-    with pytest.raises(husk.Error):
+  for rows, text in ((2, "size(x, 0) > 3"), (5, "Eq(Mod(size(x, 0), 2), 0)")):
+    with pytest.raises(husk.Error, match=re.escape(f"the graph was compiled for {text}")):
       program(torch.ones(rows, 6))
 
 

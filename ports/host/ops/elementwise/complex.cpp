@@ -2,6 +2,7 @@
 // real tensors. All of them compute in f64.
 #include <complex>
 
+#include "contracts.h"
 #include "core/arguments.h"
 #include "core/complex_row.h"
 #include "core/loop.h"
@@ -178,7 +179,9 @@ husk_status complex_polar(const Arguments& args) {
 
 // out = self + value * tensor1 * tensor2. The product is stored in the output first.
 husk_status complex_addcmul(const Arguments& args) {
-  HUSK_TRY(args.check_tensor(4));
+  constexpr ArgumentsOf named("complex_addcmul");
+  constexpr uint32_t kOut = named["out"];
+  HUSK_TRY(args.check_tensor(kOut));
   Scalar scalar;
   HUSK_TRY(get_scalar(args, 3, scalar));
   const Complex128 factor{scalar.re, scalar.im};

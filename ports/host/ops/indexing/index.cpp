@@ -1,5 +1,6 @@
 // aten::index and aten::index_put: advanced indexing with tensors of ints and masks (tensors of
 // bools) in any combination.
+#include "contracts.h"
 #include "core/arguments.h"
 #include "core/arithmetic.h"
 #include "core/loop.h"
@@ -295,18 +296,20 @@ husk_status put(const Arguments& args, uint32_t self_at) {
 }  // namespace
 
 husk_status index(const Arguments& args) {
-  HUSK_TRY(args.check_tensor(0));
-  HUSK_TRY(args.check_tensor(2));
-  HUSK_TRY(args.check_same_dtype(2, 0));
-  const husk_op_arg &self = args[0], &out = args[2];
+  constexpr ArgumentsOf named("index");
+  constexpr uint32_t kSelf = named["self"], kIndices = named["indices"], kOut = named["out"];
+  HUSK_TRY(args.check_tensor(kSelf));
+  HUSK_TRY(args.check_tensor(kOut));
+  HUSK_TRY(args.check_same_dtype(kOut, kSelf));
+  const husk_op_arg &self = args[kSelf], &out = args[kOut];
   Selection s;
-  HUSK_TRY(select(args, 1, self, s));
+  HUSK_TRY(select(args, kIndices, self, s));
   int64_t sizes[kMaxRank];
   int32_t rank = 0;
   HUSK_TRY(result_shape(args, self, s, sizes, rank));
-  HUSK_TRY(args.check_tensor(2, rank, rank));
+  HUSK_TRY(args.check_tensor(kOut, rank, rank));
   for (int32_t d = 0; d < rank; ++d)
-    HUSK_TRY(args.check_size(2, d, sizes[d], "what the indices pick"));
+    HUSK_TRY(args.check_size(kOut, d, sizes[d], "what the indices pick"));
   const Loop<2> loop = kept_loop(args, self, s, out.strides);
   husk_status status = HUSK_OK;
   visit_bytes(dtype_bytes(self.dtype), [&](auto tag) {
@@ -321,19 +324,23 @@ husk_status index(const Arguments& args) {
 }
 
 husk_status index_sizes(const Arguments& args) {
-  HUSK_TRY(args.check_tensor(0));
-  HUSK_TRY(args.check_result(2));
+  constexpr ArgumentsOf named("index_sizes");
+  constexpr uint32_t kSelf = named["self"], kIndices = named["indices"], kSize = named["size"];
+  HUSK_TRY(args.check_tensor(kSelf));
+  HUSK_TRY(args.check_result(kSize));
   Selection s;
-  HUSK_TRY(select(args, 1, args[0], s));
-  *static_cast<int64_t*>(args[2].data) = s.rank > 0 ? s.sizes[s.rank - 1] : 1;
+  HUSK_TRY(select(args, kIndices, args[kSelf], s));
+  *static_cast<int64_t*>(args[kSize].data) = s.rank > 0 ? s.sizes[s.rank - 1] : 1;
   return HUSK_OK;
 }
 
 husk_status index_put_into(const Arguments& args) { return put(args, 0); }
 
 husk_status index_put(const Arguments& args) {
-  HUSK_TRY(copy_elements(args, 4, 0));
-  return put(args, 4);
+  constexpr ArgumentsOf named("index_put");
+  constexpr uint32_t kSelf = named["self"], kOut = named["out"];
+  HUSK_TRY(copy_elements(args, kOut, kSelf));
+  return put(args, kOut);
 }
 
 }  // namespace husk::host

@@ -4,6 +4,7 @@
 // another thread may change it.
 #include <limits>
 
+#include "contracts.h"
 #include "core/arguments.h"
 #include "core/arithmetic.h"
 #include "core/loop.h"
@@ -259,43 +260,56 @@ husk_status scatter_into(const Arguments& args) { return run(args, 0, 3, Reduce:
 husk_status scatter_add_into(const Arguments& args) { return run(args, 0, 3, Reduce::Sum, true); }
 
 husk_status scatter_reduce_into(const Arguments& args) {
+  constexpr ArgumentsOf named("scatter_reduce_into");
+  constexpr uint32_t kSelf = named["self"], kSrc = named["src"], kReduce = named["reduce"],
+                     kIncludeSelf = named["include_self"];
   Reduce reduce{};
   bool include_self = true;
-  HUSK_TRY(args.check_tensor(0));
-  HUSK_TRY(reduce_of(args, 4, reduce));
-  if (!args.none(5)) HUSK_TRY(args.get_bool(5, include_self));
-  return run(args, 0, 3, reduce, include_self);
+  HUSK_TRY(args.check_tensor(kSelf));
+  HUSK_TRY(reduce_of(args, kReduce, reduce));
+  if (!args.none(kIncludeSelf)) HUSK_TRY(args.get_bool(kIncludeSelf, include_self));
+  return run(args, kSelf, kSrc, reduce, include_self);
 }
 
 husk_status scatter(const Arguments& args) {
-  HUSK_TRY(copy_elements(args, 4, 0));
-  return run(args, 4, 3, Reduce::Assign, true);
+  constexpr ArgumentsOf named("scatter");
+  constexpr uint32_t kSelf = named["self"], kSrc = named["src"], kOut = named["out"];
+  HUSK_TRY(copy_elements(args, kOut, kSelf));
+  return run(args, kOut, kSrc, Reduce::Assign, true);
 }
 
 husk_status scatter_add(const Arguments& args) {
-  HUSK_TRY(copy_elements(args, 4, 0));
-  return run(args, 4, 3, Reduce::Sum, true);
+  constexpr ArgumentsOf named("scatter_add");
+  constexpr uint32_t kSelf = named["self"], kSrc = named["src"], kOut = named["out"];
+  HUSK_TRY(copy_elements(args, kOut, kSelf));
+  return run(args, kOut, kSrc, Reduce::Sum, true);
 }
 
 husk_status scatter_reduce(const Arguments& args) {
+  constexpr ArgumentsOf named("scatter_reduce");
+  constexpr uint32_t kSelf = named["self"], kSrc = named["src"], kReduce = named["reduce"],
+                     kIncludeSelf = named["include_self"], kOut = named["out"];
   Reduce reduce{};
   bool include_self = true;
-  HUSK_TRY(copy_elements(args, 6, 0));
-  HUSK_TRY(reduce_of(args, 4, reduce));
-  HUSK_TRY(args.get_bool(5, include_self));
-  return run(args, 6, 3, reduce, include_self);
+  HUSK_TRY(copy_elements(args, kOut, kSelf));
+  HUSK_TRY(reduce_of(args, kReduce, reduce));
+  HUSK_TRY(args.get_bool(kIncludeSelf, include_self));
+  return run(args, kOut, kSrc, reduce, include_self);
 }
 
 husk_status gather(const Arguments& args) {
-  HUSK_TRY(args.check_tensor(0));
-  HUSK_TRY(args.check_tensor(2));
-  HUSK_TRY(args.check_tensor(4));
-  HUSK_TRY(args.check_same_dtype(4, 0));
-  HUSK_TRY(args.check_same_shape(4, 2));
-  const husk_op_arg &self = args[0], &index = args[2], &out = args[4];
+  constexpr ArgumentsOf named("gather");
+  constexpr uint32_t kSelf = named["self"], kDim = named["dim"], kIndex = named["index"],
+                     kOut = named["out"];
+  HUSK_TRY(args.check_tensor(kSelf));
+  HUSK_TRY(args.check_tensor(kIndex));
+  HUSK_TRY(args.check_tensor(kOut));
+  HUSK_TRY(args.check_same_dtype(kOut, kSelf));
+  HUSK_TRY(args.check_same_shape(kOut, kIndex));
+  const husk_op_arg &self = args[kSelf], &index = args[kIndex], &out = args[kOut];
   int32_t dim = 0;
-  HUSK_TRY(args.get_dim(1, self.rank, dim));
-  HUSK_TRY(args.check_index_dtype(2));
+  HUSK_TRY(args.get_dim(kDim, self.rank, dim));
+  HUSK_TRY(args.check_index_dtype(kIndex));
   Scatter s{args, self, index, &out, {}, Reduce::Assign, true, 0, 0, Loop<3>(args), 0, 0, 0};
   HUSK_TRY(rows_of(s, 2, dim));
   husk_status status = HUSK_OK;

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "contracts.h"
 #include "core/arguments.h"
 #include "core/arithmetic.h"
 #include "core/checked.h"
@@ -259,54 +260,68 @@ constexpr uint32_t kNoArgument = 0xffffffff;
 }  // namespace
 
 husk_status searchsorted(const Arguments& args) {
+  constexpr ArgumentsOf named("searchsorted");
+  constexpr uint32_t kSortedSequence = named["sorted_sequence"], kSelf = named["self"],
+                     kRight = named["right"], kSide = named["side"], kSorter = named["sorter"],
+                     kOut = named["out"];
   bool right = false;
-  HUSK_TRY(get_right_side(args, 3, 4, right));
-  return search(args, {0, 1, 5, 6, right});
+  HUSK_TRY(get_right_side(args, kRight, kSide, right));
+  return search(args, {kSortedSequence, kSelf, kSorter, kOut, right});
 }
 
 husk_status bucketize(const Arguments& args) {
+  constexpr ArgumentsOf named("bucketize");
+  constexpr uint32_t kSelf = named["self"], kBoundaries = named["boundaries"],
+                     kRight = named["right"], kOut = named["out"];
   bool right = false;
-  HUSK_TRY(get_right_side(args, 3, 0, right));
-  HUSK_TRY(args.check_tensor(1, 1, 1));
-  return search(args, {1, 0, kNoArgument, 4, right});
+  HUSK_TRY(get_right_side(args, kRight, 0, right));
+  HUSK_TRY(args.check_tensor(kBoundaries, 1, 1));
+  return search(args, {kBoundaries, kSelf, kNoArgument, kOut, right});
 }
 
 husk_status histc(const Arguments& args) {
-  HUSK_TRY(args.check_tensor(0));
+  constexpr ArgumentsOf named("histc");
+  constexpr uint32_t kSelf = named["self"], kBins = named["bins"], kMin = named["min"],
+                     kMax = named["max"], kOut = named["out"];
+  HUSK_TRY(args.check_tensor(kSelf));
   double low = 0, high = 0;
   int64_t bins = 0;
-  HUSK_TRY(args.get_int(1, bins));
-  HUSK_TRY(args.get_number(2, low));
-  HUSK_TRY(args.get_number(3, high));
-  if (bins < 1) return args.argument_error(1, HUSK_INVALID_ARGUMENT, "is not positive");
-  HUSK_TRY(args.check_vector(4, bins, "bins"));
-  HUSK_TRY(args.check_same_dtype(4, 0));
-  if (!visit<Reals>(args[0].dtype, [](auto) {})) return args.unsupported_dtype(0);
+  HUSK_TRY(args.get_int(kBins, bins));
+  HUSK_TRY(args.get_number(kMin, low));
+  HUSK_TRY(args.get_number(kMax, high));
+  if (bins < 1) return args.argument_error(kBins, HUSK_INVALID_ARGUMENT, "is not positive");
+  HUSK_TRY(args.check_vector(kOut, bins, "bins"));
+  HUSK_TRY(args.check_same_dtype(kOut, kSelf));
+  if (!visit<Reals>(args[kSelf].dtype, [](auto) {})) return args.unsupported_dtype(kSelf);
   Range range;
   HUSK_TRY(range_of(args, low, high, range));
-  count_bins(args, nullptr, args[4], range);
+  count_bins(args, nullptr, args[kOut], range);
   return HUSK_OK;
 }
 
 husk_status bincount_sizes(const Arguments& args) {
-  HUSK_TRY(args.check_result(3));
-  return count_bins_needed(args, *static_cast<int64_t*>(args[3].data));
+  constexpr ArgumentsOf named("bincount_sizes");
+  constexpr uint32_t kSize = named["size"];
+  HUSK_TRY(args.check_result(kSize));
+  return count_bins_needed(args, *static_cast<int64_t*>(args[kSize].data));
 }
 
 husk_status bincount(const Arguments& args) {
+  constexpr ArgumentsOf named("bincount");
+  constexpr uint32_t kSelf = named["self"], kWeights = named["weights"], kOut = named["out"];
   int64_t bins = 0;
   HUSK_TRY(count_bins_needed(args, bins));
-  HUSK_TRY(args.check_vector(3, bins, "the largest element and one, or minlength"));
-  const husk_op_arg &self = args[0], &out = args[3];
-  const bool weighted = !args.none(1);
+  HUSK_TRY(args.check_vector(kOut, bins, "the largest element and one, or minlength"));
+  const husk_op_arg &self = args[kSelf], &out = args[kOut];
+  const bool weighted = !args.none(kWeights);
   if (weighted) {
-    HUSK_TRY(args.check_vector(1, self.sizes[0], "one for each element"));
-    if (!visit<AnyReal>(args[1].dtype, [](auto) {})) return args.unsupported_dtype(1);
+    HUSK_TRY(args.check_vector(kWeights, self.sizes[0], "one for each element"));
+    if (!visit<AnyReal>(args[kWeights].dtype, [](auto) {})) return args.unsupported_dtype(kWeights);
   }
-  if (out.dtype != (!weighted ? HUSK_I64 : args[1].dtype == HUSK_F32 ? HUSK_F32 : HUSK_F64))
-    return args.unsupported_dtype(3);
+  if (out.dtype != (!weighted ? HUSK_I64 : args[kWeights].dtype == HUSK_F32 ? HUSK_F32 : HUSK_F64))
+    return args.unsupported_dtype(kOut);
   bool complete = true;
-  HUSK_TRY(visit_argument<Floats | Ints>(args, 3, [&](auto tag) {
+  HUSK_TRY(visit_argument<Floats | Ints>(args, kOut, [&](auto tag) {
     using T = typename decltype(tag)::type;
     // Calls f(bin, i) for each element, which another thread may have changed since it was counted.
     const auto each_bin = [&](const auto& f) {
@@ -321,10 +336,10 @@ husk_status bincount(const Arguments& args) {
       each_bin([](T& bin, int64_t) { bin += 1; });
       return;
     }
-    visit<AnyReal>(args[1].dtype, [&](auto other) {
-      const auto* weights = data_of<typename decltype(other)::type>(args[1]);
+    visit<AnyReal>(args[kWeights].dtype, [&](auto other) {
+      const auto* weights = data_of<typename decltype(other)::type>(args[kWeights]);
       each_bin([&](T& bin, int64_t i) {
-        const auto weight = static_cast<double>(get(weights + i * args[1].strides[0]));
+        const auto weight = static_cast<double>(get(weights + i * args[kWeights].strides[0]));
         bin = static_cast<T>(bin + static_cast<T>(weight));
       });
     });

@@ -3,6 +3,7 @@
 // counts again, and fails if its output has room for another number.
 #include <cstring>
 
+#include "contracts.h"
 #include "core/arguments.h"
 #include "core/arithmetic.h"
 #include "core/checked.h"
@@ -110,43 +111,52 @@ husk_status repeats_sum(const Arguments& args, int64_t& sum) {
 }  // namespace
 
 husk_status nonzero(const Arguments& args) {
-  HUSK_TRY(check_indices_out(args, 1));
+  constexpr ArgumentsOf named("nonzero");
+  constexpr uint32_t kSelf = named["self"], kOut = named["out"];
+  HUSK_TRY(check_indices_out(args, kOut));
   int64_t count = 0;
-  HUSK_TRY(count_true(args, 0, count));
-  if (count != args[1].sizes[0]) return args.wrong_result_size(args[1].sizes[0], count);
-  return write_indices(args, args[1], count) == count ? husk_status{HUSK_OK}
-                                                      : args.tensor_changed();
+  HUSK_TRY(count_true(args, kSelf, count));
+  if (count != args[kOut].sizes[0]) return args.wrong_result_size(args[kOut].sizes[0], count);
+  return write_indices(args, args[kOut], count) == count ? husk_status{HUSK_OK}
+                                                         : args.tensor_changed();
 }
 
 husk_status nonzero_sizes(const Arguments& args) {
-  HUSK_TRY(args.check_tensor(0));
-  HUSK_TRY(args.check_result(1));
-  return count_true(args, 0, *static_cast<int64_t*>(args[1].data));
+  constexpr ArgumentsOf named("nonzero_sizes");
+  constexpr uint32_t kSelf = named["self"], kSize = named["size"];
+  HUSK_TRY(args.check_tensor(kSelf));
+  HUSK_TRY(args.check_result(kSize));
+  return count_true(args, kSelf, *static_cast<int64_t*>(args[kSize].data));
 }
 
 husk_status nonzero_static(const Arguments& args) {
+  constexpr ArgumentsOf named("nonzero_static");
+  constexpr uint32_t kSelf = named["self"], kSize = named["size"], kFillValue = named["fill_value"],
+                     kOut = named["out"];
   int64_t size = 0, fill = 0;
-  HUSK_TRY(check_indices_out(args, 3));
-  HUSK_TRY(args.get_int(1, size));
-  HUSK_TRY(args.get_int(2, fill));
-  HUSK_TRY(args.check_size(3, 0, size, "size"));
-  if (!visit<Everything>(args[0].dtype, [](auto) {})) return args.unsupported_dtype(0);
-  const husk_op_arg& out = args[3];
+  HUSK_TRY(check_indices_out(args, kOut));
+  HUSK_TRY(args.get_int(kSize, size));
+  HUSK_TRY(args.get_int(kFillValue, fill));
+  HUSK_TRY(args.check_size(kOut, 0, size, "size"));
+  if (!visit<Everything>(args[kSelf].dtype, [](auto) {})) return args.unsupported_dtype(kSelf);
+  const husk_op_arg& out = args[kOut];
   const int64_t count = write_indices(args, out, size);
-  if (args[0].rank == 0) return HUSK_OK;  // the output has no columns
+  if (args[kSelf].rank == 0) return HUSK_OK;  // the output has no columns
   each_index(args.cancellation, size - count, [&](int64_t i) {
-    for (int32_t d = 0; d < args[0].rank; ++d)
+    for (int32_t d = 0; d < args[kSelf].rank; ++d)
       writable<int64_t>(out)[(count + i) * out.strides[0] + d * out.strides[1]] = fill;
   });
   return HUSK_OK;
 }
 
 husk_status masked_select(const Arguments& args) {
+  constexpr ArgumentsOf named("masked_select");
+  constexpr uint32_t kSelf = named["self"], kMask = named["mask"], kOut = named["out"];
   Loop<2> loop(args);
   HUSK_TRY(masked_loop(args, loop));
-  HUSK_TRY(args.check_tensor(2, 1, 1));
-  HUSK_TRY(args.check_same_dtype(2, 0));
-  const husk_op_arg &self = args[0], &mask = args[1], &out = args[2];
+  HUSK_TRY(args.check_tensor(kOut, 1, 1));
+  HUSK_TRY(args.check_same_dtype(kOut, kSelf));
+  const husk_op_arg &self = args[kSelf], &mask = args[kMask], &out = args[kOut];
   const int64_t count = masked_count(mask, loop);
   if (count != out.sizes[0]) return args.wrong_result_size(out.sizes[0], count);
   bool complete = true;
@@ -165,25 +175,30 @@ husk_status masked_select(const Arguments& args) {
 }
 
 husk_status masked_select_sizes(const Arguments& args) {
+  constexpr ArgumentsOf named("masked_select_sizes");
+  constexpr uint32_t kMask = named["mask"], kSize = named["size"];
   Loop<2> loop(args);
   HUSK_TRY(masked_loop(args, loop));
-  HUSK_TRY(args.check_result(2));
-  *static_cast<int64_t*>(args[2].data) = masked_count(args[1], loop);
+  HUSK_TRY(args.check_result(kSize));
+  *static_cast<int64_t*>(args[kSize].data) = masked_count(args[kMask], loop);
   return HUSK_OK;
 }
 
 husk_status masked_scatter(const Arguments& args) {
-  HUSK_TRY(args.check_tensor(2));
-  HUSK_TRY(args.check_same_dtype(2, 0));
-  HUSK_TRY(copy_elements(args, 3, 0));
-  HUSK_TRY(args.check_same_dtype(3, 0));
-  HUSK_TRY(args.check_tensor(1));
-  const husk_op_arg &mask = args[1], &source = args[2], &out = args[3];
-  HUSK_TRY(args.check_mask_dtype(1));
+  constexpr ArgumentsOf named("masked_scatter");
+  constexpr uint32_t kSelf = named["self"], kMask = named["mask"], kSource = named["source"],
+                     kOut = named["out"];
+  HUSK_TRY(args.check_tensor(kSource));
+  HUSK_TRY(args.check_same_dtype(kSource, kSelf));
+  HUSK_TRY(copy_elements(args, kOut, kSelf));
+  HUSK_TRY(args.check_same_dtype(kOut, kSelf));
+  HUSK_TRY(args.check_tensor(kMask));
+  const husk_op_arg &mask = args[kMask], &source = args[kSource], &out = args[kOut];
+  HUSK_TRY(args.check_mask_dtype(kMask));
   Loop<2> loop(args);
   loop.shape(out);
   if (!broadcast(mask, out.sizes, out.rank, loop.strides[1]))
-    return args.argument_error(1, HUSK_INVALID_ARGUMENT,
+    return args.argument_error(kMask, HUSK_INVALID_ARGUMENT,
                                "has a shape that does not broadcast to self");
   const int64_t count = masked_count(mask, loop);
   if (count > numel(source)) {
@@ -210,11 +225,13 @@ husk_status masked_scatter(const Arguments& args) {
 }
 
 husk_status repeat_interleave(const Arguments& args) {
+  constexpr ArgumentsOf named("repeat_interleave");
+  constexpr uint32_t kRepeats = named["repeats"], kOut = named["out"];
   int64_t sum = 0;
   HUSK_TRY(repeats_sum(args, sum));
-  HUSK_TRY(args.check_tensor(2, 1, 1));
-  HUSK_TRY(args.check_same_dtype(2, 0));
-  const husk_op_arg &repeats = args[0], &out = args[2];
+  HUSK_TRY(args.check_tensor(kOut, 1, 1));
+  HUSK_TRY(args.check_same_dtype(kOut, kRepeats));
+  const husk_op_arg &repeats = args[kRepeats], &out = args[kOut];
   if (sum != out.sizes[0]) return args.wrong_result_size(out.sizes[0], sum);
   int64_t to = 0, left = sum;
   const bool complete = each_index_while(args.cancellation, repeats.sizes[0], [&](int64_t i) {
@@ -230,8 +247,10 @@ husk_status repeat_interleave(const Arguments& args) {
 }
 
 husk_status repeat_interleave_sizes(const Arguments& args) {
-  HUSK_TRY(args.check_result(2));
-  return repeats_sum(args, *static_cast<int64_t*>(args[2].data));
+  constexpr ArgumentsOf named("repeat_interleave_sizes");
+  constexpr uint32_t kSize = named["size"];
+  HUSK_TRY(args.check_result(kSize));
+  return repeats_sum(args, *static_cast<int64_t*>(args[kSize].data));
 }
 
 }  // namespace husk::host

@@ -1,6 +1,7 @@
 // aten::_cdist_forward and _pdist_forward: p-norms of differences of rows.
 #include <cmath>
 
+#include "contracts.h"
 #include "core/arguments.h"
 #include "core/arithmetic.h"
 #include "core/checked.h"
@@ -45,17 +46,20 @@ husk_status get_p(const Arguments& args, uint32_t at, double& p) {
 }  // namespace
 
 husk_status cdist(const Arguments& args) {
-  HUSK_TRY(args.check_tensor(0, 2, kMaxRank));
-  HUSK_TRY(args.check_tensor(1, 2, kMaxRank));
-  HUSK_TRY(args.check_tensor(4, 2, kMaxRank));
-  HUSK_TRY(args.check_same_dtype(1, 0));
-  HUSK_TRY(args.check_same_dtype(4, 0));
+  constexpr ArgumentsOf named("cdist");
+  constexpr uint32_t kX1 = named["x1"], kX2 = named["x2"], kP = named["p"], kOut = named["out"];
+  HUSK_TRY(args.check_tensor(kX1, 2, kMaxRank));
+  HUSK_TRY(args.check_tensor(kX2, 2, kMaxRank));
+  HUSK_TRY(args.check_tensor(kOut, 2, kMaxRank));
+  HUSK_TRY(args.check_same_dtype(kX2, kX1));
+  HUSK_TRY(args.check_same_dtype(kOut, kX1));
   double p = 0;
-  HUSK_TRY(get_p(args, 2, p));
-  const husk_op_arg a = with_safe_strides(args[0]), b = with_safe_strides(args[1]), &out = args[4];
-  HUSK_TRY(args.check_size(1, b.rank - 1, a.sizes[a.rank - 1], "the columns of x1"));
-  HUSK_TRY(args.check_size(4, out.rank - 2, a.sizes[a.rank - 2], "the rows of x1"));
-  HUSK_TRY(args.check_size(4, out.rank - 1, b.sizes[b.rank - 2], "the rows of x2"));
+  HUSK_TRY(get_p(args, kP, p));
+  const husk_op_arg a = with_safe_strides(args[kX1]), b = with_safe_strides(args[kX2]),
+                    &out = args[kOut];
+  HUSK_TRY(args.check_size(kX2, b.rank - 1, a.sizes[a.rank - 1], "the columns of x1"));
+  HUSK_TRY(args.check_size(kOut, out.rank - 2, a.sizes[a.rank - 2], "the rows of x1"));
+  HUSK_TRY(args.check_size(kOut, out.rank - 1, b.sizes[b.rank - 2], "the rows of x2"));
   Loop<3> batches(args);  // operands: out, x1, x2
   batches.shape(out);
   batches.rank = out.rank - 2;
@@ -64,11 +68,11 @@ husk_status cdist(const Arguments& args) {
   right.rank -= 2;
   if (!broadcast(left, out.sizes, batches.rank, batches.strides[1]) ||
       !broadcast(right, out.sizes, batches.rank, batches.strides[2])) {
-    return args.argument_error(4, HUSK_INVALID_ARGUMENT,
+    return args.argument_error(kOut, HUSK_INVALID_ARGUMENT,
                                "has batches that x1 and x2 do not broadcast to");
   }
   if (numel(out) == 0) return HUSK_OK;
-  return visit_argument<Floats | Halves>(args, 0, [&](auto tag) {
+  return visit_argument<Floats | Halves>(args, kX1, [&](auto tag) {
     using T = typename decltype(tag)::type;
     each(batches, [&](const int64_t(&at)[3]) {
       each_index_while(args.cancellation, a.sizes[a.rank - 2], [&](int64_t i) {
@@ -87,28 +91,30 @@ husk_status cdist(const Arguments& args) {
 }
 
 husk_status pdist(const Arguments& args) {
-  HUSK_TRY(args.check_tensor(0, 2, 2));
+  constexpr ArgumentsOf named("pdist");
+  constexpr uint32_t kSelf = named["self"], kP = named["p"], kOut = named["out"];
+  HUSK_TRY(args.check_tensor(kSelf, 2, 2));
   double p = 0;
-  HUSK_TRY(get_p(args, 1, p));
-  const husk_op_arg& self = args[0];
+  HUSK_TRY(get_p(args, kP, p));
+  const husk_op_arg& self = args[kSelf];
   const int64_t rows = self.sizes[0];
   int64_t pairs = 0;
   if (rows > 1 &&
       !checked_multiply(rows % 2 ? rows : rows / 2, rows % 2 ? (rows - 1) / 2 : rows - 1, pairs)) {
-    return args.argument_error(0, HUSK_UNSUPPORTED, "has too many rows");
+    return args.argument_error(kSelf, HUSK_UNSUPPORTED, "has too many rows");
   }
-  HUSK_TRY(args.check_vector(2, pairs, "one for each pair of rows"));
-  HUSK_TRY(args.check_same_dtype(2, 0));
-  return visit_argument<Floats>(args, 0, [&](auto tag) {
+  HUSK_TRY(args.check_vector(kOut, pairs, "one for each pair of rows"));
+  HUSK_TRY(args.check_same_dtype(kOut, kSelf));
+  return visit_argument<Floats>(args, kSelf, [&](auto tag) {
     using T = typename decltype(tag)::type;
     int64_t to = 0;
     each_index_while(args.cancellation, rows, [&](int64_t i) {
       return each_index(args.cancellation, rows - i - 1, [&](int64_t after) {
-        writable<T>(args[2])[to] = static_cast<T>(
+        writable<T>(args[kOut])[to] = static_cast<T>(
             distance(args.cancellation, data_of<T>(self) + i * self.strides[0], self.strides[1],
                      data_of<T>(self) + (i + 1 + after) * self.strides[0], self.strides[1],
                      self.sizes[1], p));
-        to += args[2].strides[0];
+        to += args[kOut].strides[0];
       });
     });
   });

@@ -3,6 +3,7 @@
 // "Matrix Computations", chapter 8.
 #include <cstring>
 
+#include "contracts.h"
 #include "error.h"
 #include "linalg/reflectors.h"
 
@@ -130,55 +131,62 @@ void sort_eigenvalues(double* d, int64_t n, const Columns<S>& z) {
 }  // namespace
 
 husk_status hermitian_eigen(const Arguments& args) {
-  HUSK_TRY(check_square(args, 0));
-  const char* const triangle = args[1].kind == HUSK_ARG_STRING && args[1].string ? args[1].string
-                                                                                 : "";
+  constexpr ArgumentsOf named("hermitian_eigen");
+  constexpr uint32_t kA = named["A"], kUplo = named["UPLO"], kComputeV = named["compute_v"],
+                     kEigenvalues = named["eigenvalues"], kEigenvectors = named["eigenvectors"],
+                     kWorkspace = named["workspace"];
+  HUSK_TRY(check_square(args, kA));
+  const char* const triangle = args[kUplo].kind == HUSK_ARG_STRING && args[kUplo].string
+                                   ? args[kUplo].string
+                                   : "";
   const bool upper = std::strcmp(triangle, "U") == 0 || std::strcmp(triangle, "u") == 0;
   if (!upper && std::strcmp(triangle, "L") != 0 && std::strcmp(triangle, "l") != 0)
-    return args.argument_error(1, HUSK_INVALID_ARGUMENT, "is not L or U");
+    return args.argument_error(kUplo, HUSK_INVALID_ARGUMENT, "is not L or U");
   bool vectors = true;
-  HUSK_TRY(args.get_bool(2, vectors));
-  const int64_t n = args[0].sizes[args[0].rank - 1], width = width_of(args, 0);
-  HUSK_TRY(check_vectors(args, 3, 0, n, real_dtype(args[0].dtype)));
-  HUSK_TRY(args.check_tensor(4, 1, kMaxRank));
-  if (vectors) HUSK_TRY(check_matrices(args, 4, 0, n, n));
+  HUSK_TRY(args.get_bool(kComputeV, vectors));
+  const int64_t n = args[kA].sizes[args[kA].rank - 1], width = width_of(args, kA);
+  HUSK_TRY(check_vectors(args, kEigenvalues, kA, n, real_dtype(args[kA].dtype)));
+  HUSK_TRY(args.check_tensor(kEigenvectors, 1, kMaxRank));
+  if (vectors) HUSK_TRY(check_matrices(args, kEigenvectors, kA, n, n));
   Need need;
   need.add(width, n, n);
   need.add(2 * width, n);
   need.add(2, n);
-  HUSK_TRY(check_workspace(args, 5, need));
-  if (numel(args[3]) == 0) return HUSK_OK;
+  HUSK_TRY(check_workspace(args, kWorkspace, need));
+  if (numel(args[kEigenvalues]) == 0) return HUSK_OK;
   husk_status status = HUSK_OK;
-  HUSK_TRY(visit_wide(args, 0, [&](auto tag) {
+  HUSK_TRY(visit_wide(args, kA, [&](auto tag) {
     using S = typename decltype(tag)::type;
-    Workspace workspace(args, 5);
+    Workspace workspace(args, kWorkspace);
     const Columns<S> a = workspace.matrix<S>(n, n), z = a.first(vectors ? n : 0);
     S *const tau = workspace.vector<S>(n), *const p = workspace.vector<S>(n);
     double *const d = workspace.vector<double>(n), *const e = workspace.vector<double>(n);
-    each_while(batch_loop(args, 0, {0, 3, vectors ? 4u : 3u}), [&](const int64_t(&at)[3]) {
-      const Place from = matrix_place(args[0], at[0]);
-      load(upper ? from.transposed() : from, a);
-      if (upper) conjugate(a);
-      each_column(a, [&](S* x, int64_t j) { fill(a.cancellation, j, from_real<S>(0), x); });
-      if (!finite(a)) {
-        status = args.argument_error(0, HUSK_INVALID_INPUT, "contains infinities or NaN");
-        return false;
-      }
-      const double unit = bring_into_range(a);
-      make_tridiagonal(a, d, e, tau, p);
-      if (vectors) form_basis(a, tau);
-      if (!diagonalize(d, e, n, z)) {
-        status = args.argument_error(0, HUSK_INVALID_INPUT,
-                                     "has eigenvalues to which the method does not converge");
-        return false;
-      }
-      sort_eigenvalues(d, n, z);
-      const Columns<double> values = as_column(args.cancellation, d, n);
-      if (unit != 1) scale(args.cancellation, n, unit, d);
-      store(values, vector_place(args[3], at[1]));
-      if (vectors) store(a, matrix_place(args[4], at[2]));
-      return true;
-    });
+    each_while(
+        batch_loop(args, kA, {kA, kEigenvalues, vectors ? kEigenvectors : kEigenvalues}),
+        [&](const int64_t(&at)[3]) {
+          const Place from = matrix_place(args[kA], at[0]);
+          load(upper ? from.transposed() : from, a);
+          if (upper) conjugate(a);
+          each_column(a, [&](S* x, int64_t j) { fill(a.cancellation, j, from_real<S>(0), x); });
+          if (!finite(a)) {
+            status = args.argument_error(kA, HUSK_INVALID_INPUT, "contains infinities or NaN");
+            return false;
+          }
+          const double unit = bring_into_range(a);
+          make_tridiagonal(a, d, e, tau, p);
+          if (vectors) form_basis(a, tau);
+          if (!diagonalize(d, e, n, z)) {
+            status = args.argument_error(kA, HUSK_INVALID_INPUT,
+                                         "has eigenvalues to which the method does not converge");
+            return false;
+          }
+          sort_eigenvalues(d, n, z);
+          const Columns<double> values = as_column(args.cancellation, d, n);
+          if (unit != 1) scale(args.cancellation, n, unit, d);
+          store(values, vector_place(args[kEigenvalues], at[1]));
+          if (vectors) store(a, matrix_place(args[kEigenvectors], at[2]));
+          return true;
+        });
   }));
   return status;
 }

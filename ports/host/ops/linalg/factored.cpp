@@ -1,6 +1,7 @@
 // Operators over factors that the model has already: the parts of factors, inverses and solutions;
 // and factorizations that return parts at once. Matrices lie in the memory of the results, in the
 // dtype of the matrix.
+#include "contracts.h"
 #include "error.h"
 #include "linalg/elimination.h"
 #include "linalg/wide.h"
@@ -60,30 +61,35 @@ bool are_rows(Cancellation& cancellation, const int32_t* pivots, int64_t stride,
 }  // namespace
 
 husk_status linear_lu(const Arguments& args) {
-  HUSK_TRY(args.check_tensor(0, 2, kMaxRank));
+  constexpr ArgumentsOf named("linear_lu");
+  constexpr uint32_t kA = named["A"], kPivot = named["pivot"], kP = named["P"], kL = named["L"],
+                     kU = named["U"], kWorkspace = named["workspace"];
+  HUSK_TRY(args.check_tensor(kA, 2, kMaxRank));
   bool pivot = true;
-  HUSK_TRY(args.get_bool(1, pivot));
-  if (!pivot) return args.argument_error(1, HUSK_UNSUPPORTED, "is false, which hosts do not have");
-  const int64_t rows = args[0].sizes[args[0].rank - 2], columns = args[0].sizes[args[0].rank - 1];
+  HUSK_TRY(args.get_bool(kPivot, pivot));
+  if (!pivot)
+    return args.argument_error(kPivot, HUSK_UNSUPPORTED, "is false, which hosts do not have");
+  const int64_t rows = args[kA].sizes[args[kA].rank - 2],
+                columns = args[kA].sizes[args[kA].rank - 1];
   const int64_t count = smaller(rows, columns);
   if (rows > INT32_MAX && columns > 0)
-    return args.argument_error(0, HUSK_UNSUPPORTED, "has more than 2147483647 rows");
-  HUSK_TRY(check_matrices(args, 2, 0, rows, rows));
-  HUSK_TRY(check_matrices(args, 3, 0, rows, count));
-  HUSK_TRY(check_matrices(args, 4, 0, count, columns));
+    return args.argument_error(kA, HUSK_UNSUPPORTED, "has more than 2147483647 rows");
+  HUSK_TRY(check_matrices(args, kP, kA, rows, rows));
+  HUSK_TRY(check_matrices(args, kL, kA, rows, count));
+  HUSK_TRY(check_matrices(args, kU, kA, count, columns));
   Need need;
   need.add(1, count);
-  HUSK_TRY(check_workspace(args, 5, need));
+  HUSK_TRY(check_workspace(args, kWorkspace, need));
   // The factors lie in the result that has the shape of the matrix.
-  const uint32_t both = rows >= columns ? 3 : 4;
+  const uint32_t both = rows >= columns ? kL : kU;
   HUSK_TRY(copy_elements(args, both, 0));
-  if (numel(args[2]) == 0) return HUSK_OK;
-  return visit_argument<Floats | Complexes>(args, 0, [&](auto tag) {
+  if (numel(args[kP]) == 0) return HUSK_OK;
+  return visit_argument<Floats | Complexes>(args, kA, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    auto* const pivots = static_cast<int32_t*>(args[5].data);
-    each(batch_loop(args, 2, {2, 3, 4}), [&](const int64_t(&at)[3]) {
-      const Matrix<T> p = matrix_at<T>(args, 2, at[0]), l = matrix_at<T>(args, 3, at[1]),
-                      u = matrix_at<T>(args, 4, at[2]), lu = rows >= columns ? l : u;
+    auto* const pivots = static_cast<int32_t*>(args[kWorkspace].data);
+    each(batch_loop(args, kP, {kP, kL, kU}), [&](const int64_t(&at)[3]) {
+      const Matrix<T> p = matrix_at<T>(args, kP, at[0]), l = matrix_at<T>(args, kL, at[1]),
+                      u = matrix_at<T>(args, kU, at[2]), lu = rows >= columns ? l : u;
       factor_lu(lu, pivots, 1, true);
       copy_exchanges(pivots, 1, count, p);
       if (rows >= columns) {
@@ -98,65 +104,74 @@ husk_status linear_lu(const Arguments& args) {
 }
 
 husk_status lu_unpack(const Arguments& args) {
-  HUSK_TRY(args.check_tensor(0, 2, kMaxRank));
+  constexpr ArgumentsOf named("lu_unpack");
+  constexpr uint32_t kLUData = named["LU_data"], kLUPivots = named["LU_pivots"],
+                     kUnpackData = named["unpack_data"], kUnpackPivots = named["unpack_pivots"],
+                     kP = named["P"], kL = named["L"], kU = named["U"];
+  HUSK_TRY(args.check_tensor(kLUData, 2, kMaxRank));
   bool data = true, exchanges = true;
-  HUSK_TRY(args.get_bool(2, data));
-  HUSK_TRY(args.get_bool(3, exchanges));
-  const int64_t rows = args[0].sizes[args[0].rank - 2], columns = args[0].sizes[args[0].rank - 1];
+  HUSK_TRY(args.get_bool(kUnpackData, data));
+  HUSK_TRY(args.get_bool(kUnpackPivots, exchanges));
+  const int64_t rows = args[kLUData].sizes[args[kLUData].rank - 2],
+                columns = args[kLUData].sizes[args[kLUData].rank - 1];
   const int64_t count = smaller(rows, columns);
-  HUSK_TRY(check_vectors(args, 1, 0, count, HUSK_I32));
-  if (exchanges) HUSK_TRY(check_matrices(args, 4, 0, rows, rows));
+  HUSK_TRY(check_vectors(args, kLUPivots, kLUData, count, HUSK_I32));
+  if (exchanges) HUSK_TRY(check_matrices(args, kP, kLUData, rows, rows));
   if (data) {
-    HUSK_TRY(check_matrices(args, 5, 0, rows, count));
-    HUSK_TRY(check_matrices(args, 6, 0, count, columns));
+    HUSK_TRY(check_matrices(args, kL, kLUData, rows, count));
+    HUSK_TRY(check_matrices(args, kU, kLUData, count, columns));
   }
   bool valid = true;
-  HUSK_TRY(visit_argument<Floats | Complexes>(args, 0, [&](auto tag) {
+  HUSK_TRY(visit_argument<Floats | Complexes>(args, kLUData, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const int64_t stride = args[1].strides[args[1].rank - 1];
-    if (exchanges && numel(args[4]) != 0) {
-      each_while(batch_loop(args, 4, {1, 4}), [&](const int64_t(&at)[2]) {
-        const Matrix<T> p = matrix_at<T>(args, 4, at[1]);
-        const int32_t* const pivots = data_of<int32_t>(args[1]) + at[0];
+    const int64_t stride = args[kLUPivots].strides[args[kLUPivots].rank - 1];
+    if (exchanges && numel(args[kP]) != 0) {
+      each_while(batch_loop(args, kP, {kLUPivots, kP}), [&](const int64_t(&at)[2]) {
+        const Matrix<T> p = matrix_at<T>(args, kP, at[1]);
+        const int32_t* const pivots = data_of<int32_t>(args[kLUPivots]) + at[0];
         valid = are_rows(args.cancellation, pivots, stride, count, rows);
         return valid && copy_exchanges(pivots, stride, count, p);
       });
     }
     for (uint32_t out = 5; out <= 6; ++out) {
       if (!data || numel(args[out]) == 0) continue;
-      each(batch_loop(args, out, {0, out}), [&](const int64_t(&at)[2]) {
-        copy_triangle(matrix_at<T>(args, 0, at[0]), matrix_at<T>(args, out, at[1]), out == 6);
+      each(batch_loop(args, out, {kLUData, out}), [&](const int64_t(&at)[2]) {
+        copy_triangle(matrix_at<T>(args, kLUData, at[0]), matrix_at<T>(args, out, at[1]),
+                      out == kU);
       });
     }
   }));
-  return valid ? husk_status{HUSK_OK} : wrong_pivot(args, 1);
+  return valid ? husk_status{HUSK_OK} : wrong_pivot(args, kLUPivots);
 }
 
 // x = a^-1 b or, with `adjoint`, a^-H b, for the LU factors of a; from the right if `left` is not
 // set.
 husk_status lu_solve(const Arguments& args) {
-  HUSK_TRY(check_square(args, 0));
+  constexpr ArgumentsOf named("lu_solve");
+  constexpr uint32_t kLu = named["LU"], kPivots = named["pivots"], kB = named["B"],
+                     kLeft = named["left"], kAdjoint = named["adjoint"], kOut = named["out"];
+  HUSK_TRY(check_square(args, kLu));
   bool left = true, adjoint = false;
-  HUSK_TRY(args.get_bool(3, left));
-  HUSK_TRY(args.get_bool(4, adjoint));
-  const int64_t n = args[0].sizes[args[0].rank - 1];
-  HUSK_TRY(args.check_tensor(5, 2, kMaxRank));
-  HUSK_TRY(args.check_same_dtype(5, 0));
-  HUSK_TRY(args.check_size(5, args[5].rank - (left ? 2 : 1), n, "the matrix"));
-  HUSK_TRY(check_broadcast(args, 0, 5, 2, args[0].dtype));
-  HUSK_TRY(check_broadcast(args, 1, 5, 1, HUSK_I32));
-  HUSK_TRY(args.check_size(1, args[1].rank - 1, n, "the matrix"));
-  HUSK_TRY(check_broadcast(args, 2, 5, 2, args[0].dtype));
-  HUSK_TRY(copy_elements(args, 5, 2));
-  if (numel(args[5]) == 0) return HUSK_OK;
+  HUSK_TRY(args.get_bool(kLeft, left));
+  HUSK_TRY(args.get_bool(kAdjoint, adjoint));
+  const int64_t n = args[kLu].sizes[args[kLu].rank - 1];
+  HUSK_TRY(args.check_tensor(kOut, 2, kMaxRank));
+  HUSK_TRY(args.check_same_dtype(kOut, kLu));
+  HUSK_TRY(args.check_size(kOut, args[kOut].rank - (left ? 2 : 1), n, "the matrix"));
+  HUSK_TRY(check_broadcast(args, kLu, kOut, 2, args[kLu].dtype));
+  HUSK_TRY(check_broadcast(args, kPivots, kOut, 1, HUSK_I32));
+  HUSK_TRY(args.check_size(kPivots, args[kPivots].rank - 1, n, "the matrix"));
+  HUSK_TRY(check_broadcast(args, kB, kOut, 2, args[kLu].dtype));
+  HUSK_TRY(copy_elements(args, kOut, kB));
+  if (numel(args[kOut]) == 0) return HUSK_OK;
   bool valid = true;
-  HUSK_TRY(visit_argument<Floats | Complexes>(args, 0, [&](auto tag) {
+  HUSK_TRY(visit_argument<Floats | Complexes>(args, kLu, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const int64_t stride = args[1].strides[args[1].rank - 1];
-    const Loop<3> loop = broadcast_loop<3>(args, 5, {0, 1, 5}, {2, 1, 2});
+    const int64_t stride = args[kPivots].strides[args[kPivots].rank - 1];
+    const Loop<3> loop = broadcast_loop<3>(args, kOut, {kLu, kPivots, kOut}, {2, 1, 2});
     each_while(loop, [&](const int64_t(&at)[3]) {
-      const Matrix<T> lu = matrix_at<T>(args, 0, at[0]), result = matrix_at<T>(args, 5, at[2]);
-      const int32_t* const pivots = data_of<int32_t>(args[1]) + at[1];
+      const Matrix<T> lu = matrix_at<T>(args, kLu, at[0]), result = matrix_at<T>(args, kOut, at[2]);
+      const int32_t* const pivots = data_of<int32_t>(args[kPivots]) + at[1];
       valid = are_rows(args.cancellation, pivots, stride, n, n);
       if (!valid) return false;
       // a^-H b is the conjugate of a^-T conj(b), and b a^-1 is the transpose of a^-T b^T.
@@ -170,29 +185,35 @@ husk_status lu_solve(const Arguments& args) {
       return true;
     });
   }));
-  return valid ? husk_status{HUSK_OK} : wrong_pivot(args, 1);
+  return valid ? husk_status{HUSK_OK} : wrong_pivot(args, kPivots);
 }
 
 // aten::triangular_solve, whose second result is a copy of the matrix.
 husk_status triangular_solve(const Arguments& args) {
+  constexpr ArgumentsOf named("triangular_solve");
+  constexpr uint32_t kSelf = named["self"], kA = named["A"], kUpper = named["upper"],
+                     kTranspose = named["transpose"], kUnitriangular = named["unitriangular"],
+                     kSolution = named["solution"],
+                     kClonedCoefficient = named["cloned_coefficient"];
   bool upper = true, transpose = false, unit = false;
-  HUSK_TRY(args.get_bool(2, upper));
-  HUSK_TRY(args.get_bool(3, transpose));
-  HUSK_TRY(args.get_bool(4, unit));
-  HUSK_TRY(check_square(args, 6));
-  const int64_t n = args[6].sizes[args[6].rank - 1];
-  HUSK_TRY(check_broadcast(args, 1, 6, 2, args[6].dtype));
-  HUSK_TRY(check_batch(args, 5, 6, 2));
-  HUSK_TRY(args.check_same_dtype(5, 6));
-  HUSK_TRY(args.check_size(5, args[5].rank - 2, n, "the matrix"));
-  HUSK_TRY(check_broadcast(args, 0, 6, 2, args[6].dtype));
-  HUSK_TRY(copy_elements(args, 5, 0));
-  HUSK_TRY(copy_elements(args, 6, 1));
-  if (numel(args[5]) == 0) return HUSK_OK;
-  return visit_argument<Floats | Complexes>(args, 5, [&](auto tag) {
+  HUSK_TRY(args.get_bool(kUpper, upper));
+  HUSK_TRY(args.get_bool(kTranspose, transpose));
+  HUSK_TRY(args.get_bool(kUnitriangular, unit));
+  HUSK_TRY(check_square(args, kClonedCoefficient));
+  const int64_t n = args[kClonedCoefficient].sizes[args[kClonedCoefficient].rank - 1];
+  HUSK_TRY(check_broadcast(args, kA, kClonedCoefficient, 2, args[kClonedCoefficient].dtype));
+  HUSK_TRY(check_batch(args, kSolution, kClonedCoefficient, 2));
+  HUSK_TRY(args.check_same_dtype(kSolution, kClonedCoefficient));
+  HUSK_TRY(args.check_size(kSolution, args[kSolution].rank - 2, n, "the matrix"));
+  HUSK_TRY(check_broadcast(args, kSelf, kClonedCoefficient, 2, args[kClonedCoefficient].dtype));
+  HUSK_TRY(copy_elements(args, kSolution, kSelf));
+  HUSK_TRY(copy_elements(args, kClonedCoefficient, kA));
+  if (numel(args[kSolution]) == 0) return HUSK_OK;
+  return visit_argument<Floats | Complexes>(args, kSolution, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    each(batch_loop(args, 5, {5, 6}), [&](const int64_t(&at)[2]) {
-      const Matrix<T> x = matrix_at<T>(args, 5, at[0]), a = matrix_at<T>(args, 6, at[1]);
+    each(batch_loop(args, kSolution, {kSolution, kClonedCoefficient}), [&](const int64_t(&at)[2]) {
+      const Matrix<T> x = matrix_at<T>(args, kSolution, at[0]),
+                      a = matrix_at<T>(args, kClonedCoefficient, at[1]);
       solve_triangle(transpose ? a.transposed() : a, x, upper != transpose, unit);
     });
   });
@@ -200,18 +221,21 @@ husk_status triangular_solve(const Arguments& args) {
 
 // aten::cholesky, which fails if the matrix is not positive definite.
 husk_status cholesky(const Arguments& args) {
-  HUSK_TRY(check_square(args, 0));
-  const int64_t n = args[0].sizes[args[0].rank - 1];
+  constexpr ArgumentsOf named("cholesky");
+  constexpr uint32_t kSelf = named["self"], kUpper = named["upper"], kOut = named["out"];
+  HUSK_TRY(check_square(args, kSelf));
+  const int64_t n = args[kSelf].sizes[args[kSelf].rank - 1];
   bool upper = false;
-  HUSK_TRY(args.get_bool(1, upper));
-  HUSK_TRY(check_matrices(args, 2, 0, n, n));
-  HUSK_TRY(copy_elements(args, 2, 0));
-  if (numel(args[2]) == 0) return HUSK_OK;
+  HUSK_TRY(args.get_bool(kUpper, upper));
+  HUSK_TRY(check_matrices(args, kOut, kSelf, n, n));
+  HUSK_TRY(copy_elements(args, kOut, kSelf));
+  if (numel(args[kOut]) == 0) return HUSK_OK;
   int32_t info = 0;
-  HUSK_TRY(visit_argument<Floats | Complexes>(args, 0, [&](auto tag) {
+  HUSK_TRY(visit_argument<Floats | Complexes>(args, kSelf, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    each_while(batch_loop(args, 2, {2}), [&](const int64_t(&at)[1]) {
-      const Matrix<T> whole = matrix_at<T>(args, 2, at[0]), m = upper ? whole.transposed() : whole;
+    each_while(batch_loop(args, kOut, {kOut}), [&](const int64_t(&at)[1]) {
+      const Matrix<T> whole = matrix_at<T>(args, kOut, at[0]),
+                      m = upper ? whole.transposed() : whole;
       info = factor_cholesky(m);
       return info == 0;
     });
@@ -238,39 +262,44 @@ void solve_cholesky(const Matrix<T>& factor, const Matrix<T>& x, bool upper) {
 }  // namespace
 
 husk_status cholesky_inverse(const Arguments& args) {
-  HUSK_TRY(check_square(args, 0));
-  const int64_t n = args[0].sizes[args[0].rank - 1];
+  constexpr ArgumentsOf named("cholesky_inverse");
+  constexpr uint32_t kSelf = named["self"], kUpper = named["upper"], kOut = named["out"];
+  HUSK_TRY(check_square(args, kSelf));
+  const int64_t n = args[kSelf].sizes[args[kSelf].rank - 1];
   bool upper = false;
-  HUSK_TRY(args.get_bool(1, upper));
-  HUSK_TRY(check_matrices(args, 2, 0, n, n));
-  if (numel(args[2]) == 0) return HUSK_OK;
-  return visit_argument<Floats | Complexes>(args, 0, [&](auto tag) {
+  HUSK_TRY(args.get_bool(kUpper, upper));
+  HUSK_TRY(check_matrices(args, kOut, kSelf, n, n));
+  if (numel(args[kOut]) == 0) return HUSK_OK;
+  return visit_argument<Floats | Complexes>(args, kSelf, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    each(batch_loop(args, 2, {0, 2}), [&](const int64_t(&at)[2]) {
-      const Matrix<T> x = matrix_at<T>(args, 2, at[1]);
+    each(batch_loop(args, kOut, {kSelf, kOut}), [&](const int64_t(&at)[2]) {
+      const Matrix<T> x = matrix_at<T>(args, kOut, at[1]);
       set_identity(x);
-      solve_cholesky(matrix_at<T>(args, 0, at[0]), x, upper);
+      solve_cholesky(matrix_at<T>(args, kSelf, at[0]), x, upper);
     });
   });
 }
 
 husk_status cholesky_solve(const Arguments& args) {
-  HUSK_TRY(check_square(args, 1));
-  const int64_t n = args[1].sizes[args[1].rank - 1];
+  constexpr ArgumentsOf named("cholesky_solve");
+  constexpr uint32_t kSelf = named["self"], kInput2 = named["input2"], kUpper = named["upper"],
+                     kOut = named["out"];
+  HUSK_TRY(check_square(args, kInput2));
+  const int64_t n = args[kInput2].sizes[args[kInput2].rank - 1];
   bool upper = false;
-  HUSK_TRY(args.get_bool(2, upper));
-  HUSK_TRY(args.check_tensor(3, 2, kMaxRank));
-  HUSK_TRY(args.check_same_dtype(3, 1));
-  HUSK_TRY(args.check_size(3, args[3].rank - 2, n, "the matrix"));
-  HUSK_TRY(check_broadcast(args, 1, 3, 2, args[1].dtype));
-  HUSK_TRY(check_broadcast(args, 0, 3, 2, args[1].dtype));
-  HUSK_TRY(copy_elements(args, 3, 0));
-  if (numel(args[3]) == 0) return HUSK_OK;
-  return visit_argument<Floats | Complexes>(args, 1, [&](auto tag) {
+  HUSK_TRY(args.get_bool(kUpper, upper));
+  HUSK_TRY(args.check_tensor(kOut, 2, kMaxRank));
+  HUSK_TRY(args.check_same_dtype(kOut, kInput2));
+  HUSK_TRY(args.check_size(kOut, args[kOut].rank - 2, n, "the matrix"));
+  HUSK_TRY(check_broadcast(args, kInput2, kOut, 2, args[kInput2].dtype));
+  HUSK_TRY(check_broadcast(args, kSelf, kOut, 2, args[kInput2].dtype));
+  HUSK_TRY(copy_elements(args, kOut, kSelf));
+  if (numel(args[kOut]) == 0) return HUSK_OK;
+  return visit_argument<Floats | Complexes>(args, kInput2, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const Loop<2> loop = broadcast_loop<2>(args, 3, {1, 3}, {2, 2});
+    const Loop<2> loop = broadcast_loop<2>(args, kOut, {kInput2, kOut}, {2, 2});
     each(loop, [&](const int64_t(&at)[2]) {
-      solve_cholesky(matrix_at<T>(args, 1, at[0]), matrix_at<T>(args, 3, at[1]), upper);
+      solve_cholesky(matrix_at<T>(args, kInput2, at[0]), matrix_at<T>(args, kOut, at[1]), upper);
     });
   });
 }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "contracts.h"
 #include "core/scratch.h"
 #include "error.h"
 #include "linalg/elimination.h"
@@ -69,73 +70,88 @@ husk_status factor(const Arguments& args, uint32_t lu_at, uint32_t pivots_at, ui
 }  // namespace
 
 husk_status lu_factor(const Arguments& args) {
-  HUSK_TRY(args.check_tensor(0, 2, kMaxRank));
+  constexpr ArgumentsOf named("lu_factor");
+  constexpr uint32_t kA = named["A"], kPivot = named["pivot"], kCheckErrors = named["check_errors"],
+                     kLu = named["LU"], kPivots = named["pivots"], kInfo = named["info"];
+  HUSK_TRY(args.check_tensor(kA, 2, kMaxRank));
   bool pivot = true, check = false;
-  HUSK_TRY(args.get_bool(1, pivot));
-  HUSK_TRY(args.get_bool(2, check));
-  return factor(args, 3, 4, 5, pivot, check);
+  HUSK_TRY(args.get_bool(kPivot, pivot));
+  HUSK_TRY(args.get_bool(kCheckErrors, check));
+  return factor(args, kLu, kPivots, kInfo, pivot, check);
 }
 
 husk_status linear_det(const Arguments& args) {
-  HUSK_TRY(check_square(args, 0));
-  HUSK_TRY(check_numbers(args, 1, 0, args[0].dtype));
-  HUSK_TRY(factor(args, 2, 3, 2, true, false));
-  return visit_argument<Floats | Complexes>(args, 0, [&](auto tag) {
+  constexpr ArgumentsOf named("linear_det");
+  constexpr uint32_t kA = named["A"], kResult = named["result"], kLu = named["LU"],
+                     kPivots = named["pivots"];
+  HUSK_TRY(check_square(args, kA));
+  HUSK_TRY(check_numbers(args, kResult, kA, args[kA].dtype));
+  HUSK_TRY(factor(args, kLu, kPivots, kLu, true, false));
+  return visit_argument<Floats | Complexes>(args, kA, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    each(batch_loop(args, 0, {1, 2, 3}), [&](const int64_t(&at)[3]) {
+    each(batch_loop(args, kA, {kResult, kLu, kPivots}), [&](const int64_t(&at)[3]) {
       T sign;
       Real<T> log;
-      determinant(matrix_at<T>(args, 2, at[1]), data_of<int32_t>(args[3]) + at[2],
-                  args[3].strides[args[3].rank - 1], writable<T>(args[1])[at[0]], sign, log);
+      determinant(matrix_at<T>(args, kLu, at[1]), data_of<int32_t>(args[kPivots]) + at[2],
+                  args[kPivots].strides[args[kPivots].rank - 1], writable<T>(args[kResult])[at[0]],
+                  sign, log);
     });
   });
 }
 
 husk_status linear_slogdet(const Arguments& args) {
-  HUSK_TRY(check_square(args, 0));
-  HUSK_TRY(check_numbers(args, 1, 0, args[0].dtype));
-  HUSK_TRY(check_numbers(args, 2, 0, real_dtype(args[0].dtype)));
-  HUSK_TRY(factor(args, 3, 4, 3, true, false));
-  return visit_argument<Floats | Complexes>(args, 0, [&](auto tag) {
+  constexpr ArgumentsOf named("linear_slogdet");
+  constexpr uint32_t kA = named["A"], kSign = named["sign"], kLogabsdet = named["logabsdet"],
+                     kLu = named["LU"], kPivots = named["pivots"];
+  HUSK_TRY(check_square(args, kA));
+  HUSK_TRY(check_numbers(args, kSign, kA, args[kA].dtype));
+  HUSK_TRY(check_numbers(args, kLogabsdet, kA, real_dtype(args[kA].dtype)));
+  HUSK_TRY(factor(args, kLu, kPivots, kLu, true, false));
+  return visit_argument<Floats | Complexes>(args, kA, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    each(batch_loop(args, 0, {1, 2, 3, 4}), [&](const int64_t(&at)[4]) {
+    each(batch_loop(args, kA, {kSign, kLogabsdet, kLu, kPivots}), [&](const int64_t(&at)[4]) {
       T value;
-      determinant(matrix_at<T>(args, 3, at[2]), data_of<int32_t>(args[4]) + at[3],
-                  args[4].strides[args[4].rank - 1], value, writable<T>(args[1])[at[0]],
-                  writable<Real<T>>(args[2])[at[1]]);
+      determinant(matrix_at<T>(args, kLu, at[2]), data_of<int32_t>(args[kPivots]) + at[3],
+                  args[kPivots].strides[args[kPivots].rank - 1], value,
+                  writable<T>(args[kSign])[at[0]], writable<Real<T>>(args[kLogabsdet])[at[1]]);
     });
   });
 }
 
 husk_status linear_solve(const Arguments& args) {
-  HUSK_TRY(check_square(args, 0));
+  constexpr ArgumentsOf named("linear_solve");
+  constexpr uint32_t kA = named["A"], kB = named["B"], kLeft = named["left"],
+                     kCheckErrors = named["check_errors"], kResult = named["result"],
+                     kLu = named["LU"], kPivots = named["pivots"], kInfo = named["info"];
+  HUSK_TRY(check_square(args, kA));
   bool left = true, check = false;
-  HUSK_TRY(args.get_bool(2, left));
-  HUSK_TRY(args.get_bool(3, check));
-  const int64_t n = args[0].sizes[args[0].rank - 1];
-  HUSK_TRY(args.check_tensor(1, 1, args[0].rank));
-  HUSK_TRY(args.check_same_dtype(1, 0));
+  HUSK_TRY(args.get_bool(kLeft, left));
+  HUSK_TRY(args.get_bool(kCheckErrors, check));
+  const int64_t n = args[kA].sizes[args[kA].rank - 1];
+  HUSK_TRY(args.check_tensor(kB, 1, args[kA].rank));
+  HUSK_TRY(args.check_same_dtype(kB, kA));
   // A right-hand side with one dimension less than the matrices is a batch of vectors.
-  const bool vector = args[1].rank == args[0].rank - 1;
-  HUSK_TRY(args.check_tensor(4, args[1].rank, args[1].rank));
-  HUSK_TRY(args.check_same_dtype(4, 0));
-  HUSK_TRY(check_batch(args, 4, 0, vector ? 1 : 2));
-  if (!vector) HUSK_TRY(args.check_tensor(1, args[0].rank, args[0].rank));
-  HUSK_TRY(args.check_size(4, args[4].rank - (vector || !left ? 1 : 2), n, "the matrix"));
-  HUSK_TRY(copy_elements(args, 4, 1));
-  HUSK_TRY(factor(args, 5, 6, 7, true, check));
-  return visit_argument<Floats | Complexes>(args, 0, [&](auto tag) {
+  const bool vector = args[kB].rank == args[kA].rank - 1;
+  HUSK_TRY(args.check_tensor(kResult, args[kB].rank, args[kB].rank));
+  HUSK_TRY(args.check_same_dtype(kResult, kA));
+  HUSK_TRY(check_batch(args, kResult, kA, vector ? 1 : 2));
+  if (!vector) HUSK_TRY(args.check_tensor(kB, args[kA].rank, args[kA].rank));
+  HUSK_TRY(
+      args.check_size(kResult, args[kResult].rank - (vector || !left ? 1 : 2), n, "the matrix"));
+  HUSK_TRY(copy_elements(args, kResult, kB));
+  HUSK_TRY(factor(args, kLu, kPivots, kInfo, true, check));
+  return visit_argument<Floats | Complexes>(args, kA, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const husk_op_arg &pivots = args[6], &result = args[4];
-    each(batch_loop(args, 0, {4, 5, 6}), [&](const int64_t(&at)[3]) {
-      const Matrix<T> lu = matrix_at<T>(args, 5, at[1]),
+    const husk_op_arg &pivots = args[kPivots], &result = args[kResult];
+    each(batch_loop(args, kA, {kResult, kLu, kPivots}), [&](const int64_t(&at)[3]) {
+      const Matrix<T> lu = matrix_at<T>(args, kLu, at[1]),
                       x = vector ? Matrix<T>{args.cancellation,
                                              writable<T>(result) + at[0],
                                              n,
                                              1,
                                              result.strides[result.rank - 1],
                                              0}
-                                 : matrix_at<T>(args, 4, at[0]);
+                                 : matrix_at<T>(args, kResult, at[0]);
       const int32_t* order = data_of<int32_t>(pivots) + at[2];
       const int64_t stride = pivots.strides[pivots.rank - 1];
       if (left || vector)
@@ -176,22 +192,25 @@ int32_t invert(const Matrix<T>& m, int32_t* order) {
 }  // namespace
 
 husk_status linear_inverse(const Arguments& args) {
-  HUSK_TRY(check_square(args, 0));
-  const int64_t n = args[0].sizes[args[0].rank - 1];
+  constexpr ArgumentsOf named("linear_inverse");
+  constexpr uint32_t kA = named["A"], kCheckErrors = named["check_errors"],
+                     kInverse = named["inverse"], kInfo = named["info"];
+  HUSK_TRY(check_square(args, kA));
+  const int64_t n = args[kA].sizes[args[kA].rank - 1];
   bool check = false;
-  HUSK_TRY(args.get_bool(1, check));
-  HUSK_TRY(check_matrices(args, 2, 0, n, n));
-  HUSK_TRY(check_numbers(args, 3, 0, HUSK_I32));
+  HUSK_TRY(args.get_bool(kCheckErrors, check));
+  HUSK_TRY(check_matrices(args, kInverse, kA, n, n));
+  HUSK_TRY(check_numbers(args, kInfo, kA, HUSK_I32));
   if (n > kMaxInverseRows)
-    return args.argument_error(0, HUSK_UNSUPPORTED, "has more than 32768 rows");
-  HUSK_TRY(copy_elements(args, 2, 0));
+    return args.argument_error(kA, HUSK_UNSUPPORTED, "has more than 32768 rows");
+  HUSK_TRY(copy_elements(args, kInverse, kA));
   int32_t failed_info = 0;
-  HUSK_TRY(visit_argument<Floats | Complexes>(args, 0, [&](auto tag) {
+  HUSK_TRY(visit_argument<Floats | Complexes>(args, kA, [&](auto tag) {
     using T = typename decltype(tag)::type;
     int32_t* const order = static_cast<int32_t*>(args.scratch());
-    each(batch_loop(args, 0, {2, 3}), [&](const int64_t(&at)[2]) {
-      const int32_t info = invert(matrix_at<T>(args, 2, at[0]), order);
-      writable<int32_t>(args[3])[at[1]] = info;
+    each(batch_loop(args, kA, {kInverse, kInfo}), [&](const int64_t(&at)[2]) {
+      const int32_t info = invert(matrix_at<T>(args, kInverse, at[0]), order);
+      writable<int32_t>(args[kInfo])[at[1]] = info;
       if (info) failed_info = info;
     });
   }));
@@ -200,21 +219,24 @@ husk_status linear_inverse(const Arguments& args) {
 }
 
 husk_status linear_cholesky(const Arguments& args) {
-  HUSK_TRY(check_square(args, 0));
-  const int64_t n = args[0].sizes[args[0].rank - 1];
+  constexpr ArgumentsOf named("linear_cholesky");
+  constexpr uint32_t kSelf = named["self"], kUpper = named["upper"],
+                     kCheckErrors = named["check_errors"], kL = named["L"], kInfo = named["info"];
+  HUSK_TRY(check_square(args, kSelf));
+  const int64_t n = args[kSelf].sizes[args[kSelf].rank - 1];
   bool upper = false, check = false;
-  HUSK_TRY(args.get_bool(1, upper));
-  HUSK_TRY(args.get_bool(2, check));
-  HUSK_TRY(check_matrices(args, 3, 0, n, n));
-  HUSK_TRY(check_numbers(args, 4, 0, HUSK_I32));
-  HUSK_TRY(copy_elements(args, 3, 0));
+  HUSK_TRY(args.get_bool(kUpper, upper));
+  HUSK_TRY(args.get_bool(kCheckErrors, check));
+  HUSK_TRY(check_matrices(args, kL, kSelf, n, n));
+  HUSK_TRY(check_numbers(args, kInfo, kSelf, HUSK_I32));
+  HUSK_TRY(copy_elements(args, kL, kSelf));
   int32_t failed_info = 0;
-  HUSK_TRY(visit_argument<Floats | Complexes>(args, 0, [&](auto tag) {
+  HUSK_TRY(visit_argument<Floats | Complexes>(args, kSelf, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    each(batch_loop(args, 0, {3, 4}), [&](const int64_t(&at)[2]) {
-      const Matrix<T> whole = matrix_at<T>(args, 3, at[0]), m = upper ? whole.transposed() : whole;
+    each(batch_loop(args, kSelf, {kL, kInfo}), [&](const int64_t(&at)[2]) {
+      const Matrix<T> whole = matrix_at<T>(args, kL, at[0]), m = upper ? whole.transposed() : whole;
       const int32_t info = factor_cholesky(m);
-      writable<int32_t>(args[4])[at[1]] = info;
+      writable<int32_t>(args[kInfo])[at[1]] = info;
       if (info) failed_info = info;
     });
   }));
@@ -224,23 +246,27 @@ husk_status linear_cholesky(const Arguments& args) {
 }
 
 husk_status linear_triangle(const Arguments& args) {
-  HUSK_TRY(check_square(args, 0));
-  const int32_t rank = args[0].rank;
+  constexpr ArgumentsOf named("linear_triangle");
+  constexpr uint32_t kSelf = named["self"], kB = named["B"], kUpper = named["upper"],
+                     kLeft = named["left"], kUnitriangular = named["unitriangular"],
+                     kOut = named["out"];
+  HUSK_TRY(check_square(args, kSelf));
+  const int32_t rank = args[kSelf].rank;
   bool upper = false, left = true, unit = false;
-  HUSK_TRY(args.get_bool(2, upper));
-  HUSK_TRY(args.get_bool(3, left));
-  HUSK_TRY(args.get_bool(4, unit));
-  HUSK_TRY(args.check_tensor(1, 2, rank));
-  HUSK_TRY(args.check_same_dtype(1, 0));
-  HUSK_TRY(args.check_same_dtype(5, 0));
-  HUSK_TRY(check_batch(args, 5, 0, 2));
-  HUSK_TRY(args.check_size(5, rank - (left ? 2 : 1), args[0].sizes[rank - 1], "the matrix"));
-  HUSK_TRY(copy_elements(args, 5, 1));
-  if (numel(args[5]) == 0) return HUSK_OK;
-  return visit_argument<Floats | Complexes>(args, 0, [&](auto tag) {
+  HUSK_TRY(args.get_bool(kUpper, upper));
+  HUSK_TRY(args.get_bool(kLeft, left));
+  HUSK_TRY(args.get_bool(kUnitriangular, unit));
+  HUSK_TRY(args.check_tensor(kB, 2, rank));
+  HUSK_TRY(args.check_same_dtype(kB, kSelf));
+  HUSK_TRY(args.check_same_dtype(kOut, kSelf));
+  HUSK_TRY(check_batch(args, kOut, kSelf, 2));
+  HUSK_TRY(args.check_size(kOut, rank - (left ? 2 : 1), args[kSelf].sizes[rank - 1], "the matrix"));
+  HUSK_TRY(copy_elements(args, kOut, kB));
+  if (numel(args[kOut]) == 0) return HUSK_OK;
+  return visit_argument<Floats | Complexes>(args, kSelf, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    each(batch_loop(args, 0, {0, 5}), [&](const int64_t(&at)[2]) {
-      const Matrix<T> a = matrix_at<T>(args, 0, at[0]), x = matrix_at<T>(args, 5, at[1]);
+    each(batch_loop(args, kSelf, {kSelf, kOut}), [&](const int64_t(&at)[2]) {
+      const Matrix<T> a = matrix_at<T>(args, kSelf, at[0]), x = matrix_at<T>(args, kOut, at[1]);
       if (left)
         solve_triangle(a, x, upper, unit);
       else
@@ -251,15 +277,18 @@ husk_status linear_triangle(const Arguments& args) {
 
 // Fails if an element of `info` is not 0.
 husk_status linear_check(const Arguments& args) {
-  HUSK_TRY(args.check_tensor(0));
-  HUSK_TRY(args.check_dtype(0, HUSK_I32));
-  const char* name = args[1].kind == HUSK_ARG_STRING && args[1].string ? args[1].string
-                                                                       : "linear algebra";
+  constexpr ArgumentsOf named("linear_check");
+  constexpr uint32_t kInfo = named["info"], kApiName = named["api_name"];
+  HUSK_TRY(args.check_tensor(kInfo));
+  HUSK_TRY(args.check_dtype(kInfo, HUSK_I32));
+  const char* name = args[kApiName].kind == HUSK_ARG_STRING && args[kApiName].string
+                         ? args[kApiName].string
+                         : "linear algebra";
   Loop<1> loop(args);
-  loop.shape(args[0]);
+  loop.shape(args[kInfo]);
   int32_t info = 0;
   if (each_while(loop, [&](const int64_t(&at)[1]) {
-        return (info = data_of<int32_t>(args[0])[at[0]]) == 0;
+        return (info = data_of<int32_t>(args[kInfo])[at[0]]) == 0;
       }))
     return HUSK_OK;
   return fail(args.error, HUSK_INVALID_INPUT,

@@ -2,6 +2,7 @@
 // definite, and systems with them. D has blocks of one or two rows, which Bunch and Kaufman's
 // pivoting chooses as LAPACK's sytf2 does. Only the lower triangle is used. Source: Golub and Van
 // Loan, "Matrix Computations", section 4.4.
+#include "contracts.h"
 #include "error.h"
 #include "linalg/wide.h"
 
@@ -222,30 +223,35 @@ void solve_indefinite(const Columns<S>& a, const int32_t* pivots, int64_t stride
 }  // namespace
 
 husk_status ldl_factor(const Arguments& args) {
-  HUSK_TRY(check_square(args, 0));
+  constexpr ArgumentsOf named("ldl_factor");
+  constexpr uint32_t kSelf = named["self"], kHermitian = named["hermitian"],
+                     kCheckErrors = named["check_errors"], kLd = named["LD"],
+                     kPivots = named["pivots"], kInfo = named["info"],
+                     kWorkspace = named["workspace"];
+  HUSK_TRY(check_square(args, kSelf));
   bool hermitian = false, check = false;
-  HUSK_TRY(args.get_bool(1, hermitian));
-  HUSK_TRY(args.get_bool(2, check));
-  const int64_t n = args[0].sizes[args[0].rank - 1];
-  HUSK_TRY(check_matrices(args, 3, 0, n, n));
-  HUSK_TRY(check_vectors(args, 4, 0, n, HUSK_I32));
-  HUSK_TRY(check_numbers(args, 5, 0, HUSK_I32));
-  if (n > INT32_MAX) return args.argument_error(0, HUSK_UNSUPPORTED, "has more than 2^31 rows");
+  HUSK_TRY(args.get_bool(kHermitian, hermitian));
+  HUSK_TRY(args.get_bool(kCheckErrors, check));
+  const int64_t n = args[kSelf].sizes[args[kSelf].rank - 1];
+  HUSK_TRY(check_matrices(args, kLd, kSelf, n, n));
+  HUSK_TRY(check_vectors(args, kPivots, kSelf, n, HUSK_I32));
+  HUSK_TRY(check_numbers(args, kInfo, kSelf, HUSK_I32));
+  if (n > INT32_MAX) return args.argument_error(kSelf, HUSK_UNSUPPORTED, "has more than 2^31 rows");
   Need need;
-  need.add(width_of(args, 0), n, n);
-  HUSK_TRY(check_workspace(args, 6, need));
+  need.add(width_of(args, kSelf), n, n);
+  HUSK_TRY(check_workspace(args, kWorkspace, need));
   int32_t failed_info = 0;
-  HUSK_TRY(visit_wide(args, 0, [&](auto tag) {
+  HUSK_TRY(visit_wide(args, kSelf, [&](auto tag) {
     using S = typename decltype(tag)::type;
-    const Columns<S> a = Workspace(args, 6).matrix<S>(n, n);
-    const husk_op_arg& pivots = args[4];
-    each(batch_loop(args, 0, {0, 3, 4, 5}), [&](const int64_t(&at)[4]) {
-      load(matrix_place(args[0], at[0]), a);
+    const Columns<S> a = Workspace(args, kWorkspace).matrix<S>(n, n);
+    const husk_op_arg& pivots = args[kPivots];
+    each(batch_loop(args, kSelf, {kSelf, kLd, kPivots, kInfo}), [&](const int64_t(&at)[4]) {
+      load(matrix_place(args[kSelf], at[0]), a);
       const int32_t info = factor_indefinite(a, writable<int32_t>(pivots) + at[2],
                                              pivots.strides[pivots.rank - 1], hermitian);
       each_column(a, [&](S* x, int64_t j) { fill(a.cancellation, j, from_real<S>(0), x); });
-      store(a, matrix_place(args[3], at[1]));
-      writable<int32_t>(args[5])[at[3]] = info;
+      store(a, matrix_place(args[kLd], at[1]));
+      writable<int32_t>(args[kInfo])[at[3]] = info;
       if (info) failed_info = info;
     });
   }));
@@ -255,46 +261,51 @@ husk_status ldl_factor(const Arguments& args) {
 }
 
 husk_status ldl_solve(const Arguments& args) {
-  HUSK_TRY(check_square(args, 0));
+  constexpr ArgumentsOf named("ldl_solve");
+  constexpr uint32_t kLd = named["LD"], kPivots = named["pivots"], kB = named["B"],
+                     kHermitian = named["hermitian"], kOut = named["out"],
+                     kWorkspace = named["workspace"];
+  HUSK_TRY(check_square(args, kLd));
   bool hermitian = false;
-  HUSK_TRY(args.get_bool(3, hermitian));
-  const int64_t n = args[0].sizes[args[0].rank - 1];
-  HUSK_TRY(args.check_tensor(4, 2, kMaxRank));
-  const int64_t columns = args[4].sizes[args[4].rank - 1];
-  HUSK_TRY(check_matrices(args, 4, 4, n, columns));
-  HUSK_TRY(args.check_same_dtype(4, 0));
-  HUSK_TRY(check_broadcast(args, 0, 4, 2, args[0].dtype));
-  HUSK_TRY(check_broadcast(args, 1, 4, 1, HUSK_I32));
-  HUSK_TRY(args.check_size(1, args[1].rank - 1, n, "the rows of LD"));
-  HUSK_TRY(check_broadcast(args, 2, 4, 2, args[0].dtype));
-  HUSK_TRY(args.check_size(2, args[2].rank - 2, n, "the rows of LD"));
-  HUSK_TRY(args.check_size(2, args[2].rank - 1, columns, "the columns of the result"));
+  HUSK_TRY(args.get_bool(kHermitian, hermitian));
+  const int64_t n = args[kLd].sizes[args[kLd].rank - 1];
+  HUSK_TRY(args.check_tensor(kOut, 2, kMaxRank));
+  const int64_t columns = args[kOut].sizes[args[kOut].rank - 1];
+  HUSK_TRY(check_matrices(args, kOut, kOut, n, columns));
+  HUSK_TRY(args.check_same_dtype(kOut, kLd));
+  HUSK_TRY(check_broadcast(args, kLd, kOut, 2, args[kLd].dtype));
+  HUSK_TRY(check_broadcast(args, kPivots, kOut, 1, HUSK_I32));
+  HUSK_TRY(args.check_size(kPivots, args[kPivots].rank - 1, n, "the rows of LD"));
+  HUSK_TRY(check_broadcast(args, kB, kOut, 2, args[kLd].dtype));
+  HUSK_TRY(args.check_size(kB, args[kB].rank - 2, n, "the rows of LD"));
+  HUSK_TRY(args.check_size(kB, args[kB].rank - 1, columns, "the columns of the result"));
   Need need;
-  need.add(width_of(args, 0), n, n);
-  need.add(width_of(args, 0), n, columns);
-  HUSK_TRY(check_workspace(args, 5, need));
-  if (numel(args[4]) == 0) return HUSK_OK;
+  need.add(width_of(args, kLd), n, n);
+  need.add(width_of(args, kLd), n, columns);
+  HUSK_TRY(check_workspace(args, kWorkspace, need));
+  if (numel(args[kOut]) == 0) return HUSK_OK;
   husk_status status = HUSK_OK;
-  HUSK_TRY(visit_wide(args, 0, [&](auto tag) {
+  HUSK_TRY(visit_wide(args, kLd, [&](auto tag) {
     using S = typename decltype(tag)::type;
-    Workspace workspace(args, 5);
+    Workspace workspace(args, kWorkspace);
     const Columns<S> a = workspace.matrix<S>(n, n), x = workspace.matrix<S>(n, columns);
-    const int64_t stride = args[1].strides[args[1].rank - 1];
-    const Loop<4> loop = broadcast_loop<4>(args, 4, {0, 1, 2, 4}, {2, 1, 2, 2});
+    const int64_t stride = args[kPivots].strides[args[kPivots].rank - 1];
+    const Loop<4> loop = broadcast_loop<4>(args, kOut, {kLd, kPivots, kB, kOut}, {2, 1, 2, 2});
     each_while(loop, [&](const int64_t(&at)[4]) {
-      const int32_t* const pivots = data_of<int32_t>(args[1]) + at[1];
+      const int32_t* const pivots = data_of<int32_t>(args[kPivots]) + at[1];
       const bool rows = each_index_while(args.cancellation, n, [&](int64_t k) {
         const int64_t number = pivots[k * stride];
         return number != 0 && number <= n && number >= -n;
       });
       if (!rows) {
-        status = args.argument_error(1, HUSK_INVALID_INPUT, "has a number that is not of a row");
+        status = args.argument_error(kPivots, HUSK_INVALID_INPUT,
+                                     "has a number that is not of a row");
         return false;
       }
-      load(matrix_place(args[0], at[0]), a);
-      load(matrix_place(args[2], at[2]), x);
+      load(matrix_place(args[kLd], at[0]), a);
+      load(matrix_place(args[kB], at[2]), x);
       solve_indefinite(a, pivots, stride, x, hermitian);
-      store(x, matrix_place(args[4], at[3]));
+      store(x, matrix_place(args[kOut], at[3]));
       return true;
     });
   }));

@@ -1,6 +1,7 @@
 // aten::linalg_matrix_exp: the sum of the exponential series of a matrix whose norm is at most 1,
 // squared as often as the matrix was halved. Source: Golub and Van Loan, "Matrix Computations",
 // section 9.3.
+#include "contracts.h"
 #include "linalg/wide.h"
 
 namespace husk::host {
@@ -71,21 +72,23 @@ Columns<S> exponential(const Columns<S>& a, Columns<S> b, Columns<S> c) {
 }  // namespace
 
 husk_status matrix_exp(const Arguments& args) {
-  HUSK_TRY(check_square(args, 0));
-  const int64_t n = args[0].sizes[args[0].rank - 1];
-  HUSK_TRY(check_matrices(args, 1, 0, n, n));
+  constexpr ArgumentsOf named("matrix_exp");
+  constexpr uint32_t kSelf = named["self"], kOut = named["out"], kWorkspace = named["workspace"];
+  HUSK_TRY(check_square(args, kSelf));
+  const int64_t n = args[kSelf].sizes[args[kSelf].rank - 1];
+  HUSK_TRY(check_matrices(args, kOut, kSelf, n, n));
   Need need;
-  need.add(3 * width_of(args, 0), n, n);
-  HUSK_TRY(check_workspace(args, 2, need));
-  if (numel(args[1]) == 0) return HUSK_OK;
-  return visit_wide(args, 0, [&](auto tag) {
+  need.add(3 * width_of(args, kSelf), n, n);
+  HUSK_TRY(check_workspace(args, kWorkspace, need));
+  if (numel(args[kOut]) == 0) return HUSK_OK;
+  return visit_wide(args, kSelf, [&](auto tag) {
     using S = typename decltype(tag)::type;
-    Workspace workspace(args, 2);
+    Workspace workspace(args, kWorkspace);
     const Columns<S> a = workspace.matrix<S>(n, n), b = workspace.matrix<S>(n, n),
                      c = workspace.matrix<S>(n, n);
-    each(batch_loop(args, 0, {0, 1}), [&](const int64_t(&at)[2]) {
-      load(matrix_place(args[0], at[0]), a);
-      store(exponential(a, b, c), matrix_place(args[1], at[1]));
+    each(batch_loop(args, kSelf, {kSelf, kOut}), [&](const int64_t(&at)[2]) {
+      load(matrix_place(args[kSelf], at[0]), a);
+      store(exponential(a, b, c), matrix_place(args[kOut], at[1]));
     });
   });
 }

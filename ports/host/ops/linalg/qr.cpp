@@ -1,6 +1,7 @@
 // QR factors, and products of Householder reflectors.
 #include <cstring>
 
+#include "contracts.h"
 #include "linalg/reflectors.h"
 
 namespace husk::host {
@@ -31,97 +32,111 @@ husk_status check_empty(const Arguments& args, uint32_t at) {
 }  // namespace
 
 husk_status geqrf(const Arguments& args) {
-  HUSK_TRY(args.check_tensor(0, 2, kMaxRank));
-  const int64_t rows = args[0].sizes[args[0].rank - 2], columns = args[0].sizes[args[0].rank - 1];
+  constexpr ArgumentsOf named("geqrf");
+  constexpr uint32_t kSelf = named["self"], kA = named["a"], kTau = named["tau"],
+                     kWorkspace = named["workspace"];
+  HUSK_TRY(args.check_tensor(kSelf, 2, kMaxRank));
+  const int64_t rows = args[kSelf].sizes[args[kSelf].rank - 2],
+                columns = args[kSelf].sizes[args[kSelf].rank - 1];
   const int64_t count = smaller(rows, columns);
-  HUSK_TRY(check_matrices(args, 1, 0, rows, columns));
-  HUSK_TRY(check_vectors(args, 2, 0, count, args[0].dtype));
+  HUSK_TRY(check_matrices(args, kA, kSelf, rows, columns));
+  HUSK_TRY(check_vectors(args, kTau, kSelf, count, args[kSelf].dtype));
   Need need;
-  need.add(width_of(args, 0), rows, columns);
-  need.add(width_of(args, 0), count);
-  HUSK_TRY(check_workspace(args, 3, need));
-  if (numel(args[1]) == 0) return HUSK_OK;
-  return visit_wide(args, 0, [&](auto tag) {
+  need.add(width_of(args, kSelf), rows, columns);
+  need.add(width_of(args, kSelf), count);
+  HUSK_TRY(check_workspace(args, kWorkspace, need));
+  if (numel(args[kA]) == 0) return HUSK_OK;
+  return visit_wide(args, kSelf, [&](auto tag) {
     using S = typename decltype(tag)::type;
-    Workspace workspace(args, 3);
+    Workspace workspace(args, kWorkspace);
     const Columns<S> a = workspace.matrix<S>(rows, columns);
     S* const tau = workspace.vector<S>(count);
-    each(batch_loop(args, 0, {0, 1, 2}), [&](const int64_t(&at)[3]) {
-      load(matrix_place(args[0], at[0]), a);
+    each(batch_loop(args, kSelf, {kSelf, kA, kTau}), [&](const int64_t(&at)[3]) {
+      load(matrix_place(args[kSelf], at[0]), a);
       factor_qr(a, tau);
-      store(a, matrix_place(args[1], at[1]));
-      store(as_column(args.cancellation, tau, count), vector_place(args[2], at[2]));
+      store(a, matrix_place(args[kA], at[1]));
+      store(as_column(args.cancellation, tau, count), vector_place(args[kTau], at[2]));
     });
   });
 }
 
 husk_status linear_qr(const Arguments& args) {
-  HUSK_TRY(args.check_tensor(0, 2, kMaxRank));
-  const char* const mode = args[1].kind == HUSK_ARG_STRING && args[1].string ? args[1].string : "";
+  constexpr ArgumentsOf named("linear_qr");
+  constexpr uint32_t kA = named["A"], kMode = named["mode"], kQ = named["Q"], kR = named["R"],
+                     kWorkspace = named["workspace"];
+  HUSK_TRY(args.check_tensor(kA, 2, kMaxRank));
+  const char* const mode = args[kMode].kind == HUSK_ARG_STRING && args[kMode].string
+                               ? args[kMode].string
+                               : "";
   const bool complete = std::strcmp(mode, "complete") == 0, only_r = std::strcmp(mode, "r") == 0;
   if (!complete && !only_r && std::strcmp(mode, "reduced") != 0)
-    return args.argument_error(1, HUSK_INVALID_ARGUMENT, "is not reduced, complete or r");
-  const int64_t rows = args[0].sizes[args[0].rank - 2], columns = args[0].sizes[args[0].rank - 1];
+    return args.argument_error(kMode, HUSK_INVALID_ARGUMENT, "is not reduced, complete or r");
+  const int64_t rows = args[kA].sizes[args[kA].rank - 2],
+                columns = args[kA].sizes[args[kA].rank - 1];
   const int64_t count = smaller(rows, columns), q_columns = complete ? rows : count;
   if (only_r)
-    HUSK_TRY(check_empty(args, 2));
+    HUSK_TRY(check_empty(args, kQ));
   else
-    HUSK_TRY(check_matrices(args, 2, 0, rows, q_columns));
-  HUSK_TRY(args.check_tensor(2, 1, kMaxRank));
-  HUSK_TRY(args.check_same_dtype(2, 0));
-  HUSK_TRY(check_matrices(args, 3, 0, q_columns, columns));
+    HUSK_TRY(check_matrices(args, kQ, kA, rows, q_columns));
+  HUSK_TRY(args.check_tensor(kQ, 1, kMaxRank));
+  HUSK_TRY(args.check_same_dtype(kQ, kA));
+  HUSK_TRY(check_matrices(args, kR, kA, q_columns, columns));
   Need need;
-  need.add(width_of(args, 0), rows, larger(columns, q_columns));
-  need.add(width_of(args, 0), count);
-  HUSK_TRY(check_workspace(args, 4, need));
-  if (numel(args[2]) == 0 && numel(args[3]) == 0) return HUSK_OK;
-  return visit_wide(args, 0, [&](auto tag) {
+  need.add(width_of(args, kA), rows, larger(columns, q_columns));
+  need.add(width_of(args, kA), count);
+  HUSK_TRY(check_workspace(args, kWorkspace, need));
+  if (numel(args[kQ]) == 0 && numel(args[kR]) == 0) return HUSK_OK;
+  return visit_wide(args, kA, [&](auto tag) {
     using S = typename decltype(tag)::type;
-    Workspace workspace(args, 4);
+    Workspace workspace(args, kWorkspace);
     const Columns<S> all = workspace.matrix<S>(rows, larger(columns, q_columns));
     const Columns<S> a = all.first(columns), q = all.first(q_columns);
     S* const tau = workspace.vector<S>(count);
-    const uint32_t q_or_r = only_r ? 3 : 2;
-    each(batch_loop(args, 0, {0, q_or_r, 3}), [&](const int64_t(&at)[3]) {
-      load(matrix_place(args[0], at[0]), a);
+    const uint32_t q_or_r = only_r ? kR : kQ;
+    each(batch_loop(args, kA, {kA, q_or_r, kR}), [&](const int64_t(&at)[3]) {
+      load(matrix_place(args[kA], at[0]), a);
       factor_qr(a, tau);
       Columns<S> r = a;
       r.rows = q_columns;
-      store_upper(r, matrix_place(args[3], at[2]));
+      store_upper(r, matrix_place(args[kR], at[2]));
       if (only_r) return;
       form_product(q, tau, count);
-      store(q, matrix_place(args[2], at[1]));
+      store(q, matrix_place(args[kQ], at[1]));
     });
   });
 }
 
 husk_status householder_product(const Arguments& args) {
-  HUSK_TRY(args.check_tensor(0, 2, kMaxRank));
-  const int64_t rows = args[0].sizes[args[0].rank - 2], columns = args[0].sizes[args[0].rank - 1];
+  constexpr ArgumentsOf named("householder_product");
+  constexpr uint32_t kInput = named["input"], kTau = named["tau"], kOut = named["out"],
+                     kWorkspace = named["workspace"];
+  HUSK_TRY(args.check_tensor(kInput, 2, kMaxRank));
+  const int64_t rows = args[kInput].sizes[args[kInput].rank - 2],
+                columns = args[kInput].sizes[args[kInput].rank - 1];
   if (columns > rows)
-    return args.argument_error(0, HUSK_INVALID_ARGUMENT, "has more columns than rows");
-  HUSK_TRY(args.check_tensor(1, args[0].rank - 1, args[0].rank - 1));
-  const int64_t count = args[1].sizes[args[1].rank - 1];
+    return args.argument_error(kInput, HUSK_INVALID_ARGUMENT, "has more columns than rows");
+  HUSK_TRY(args.check_tensor(kTau, args[kInput].rank - 1, args[kInput].rank - 1));
+  const int64_t count = args[kTau].sizes[args[kTau].rank - 1];
   if (count > columns)
-    return args.argument_error(1, HUSK_INVALID_ARGUMENT,
+    return args.argument_error(kTau, HUSK_INVALID_ARGUMENT,
                                "has more elements than input has columns");
-  HUSK_TRY(check_vectors(args, 1, 0, count, args[0].dtype));
-  HUSK_TRY(check_matrices(args, 2, 0, rows, columns));
+  HUSK_TRY(check_vectors(args, kTau, kInput, count, args[kInput].dtype));
+  HUSK_TRY(check_matrices(args, kOut, kInput, rows, columns));
   Need need;
-  need.add(width_of(args, 0), rows, columns);
-  need.add(width_of(args, 0), count);
-  HUSK_TRY(check_workspace(args, 3, need));
-  if (numel(args[2]) == 0) return HUSK_OK;
-  return visit_wide(args, 0, [&](auto tag) {
+  need.add(width_of(args, kInput), rows, columns);
+  need.add(width_of(args, kInput), count);
+  HUSK_TRY(check_workspace(args, kWorkspace, need));
+  if (numel(args[kOut]) == 0) return HUSK_OK;
+  return visit_wide(args, kInput, [&](auto tag) {
     using S = typename decltype(tag)::type;
-    Workspace workspace(args, 3);
+    Workspace workspace(args, kWorkspace);
     const Columns<S> a = workspace.matrix<S>(rows, columns);
     S* const tau = workspace.vector<S>(count);
-    each(batch_loop(args, 0, {0, 1, 2}), [&](const int64_t(&at)[3]) {
-      load(matrix_place(args[0], at[0]), a);
-      load(vector_place(args[1], at[1]), as_column(args.cancellation, tau, count));
+    each(batch_loop(args, kInput, {kInput, kTau, kOut}), [&](const int64_t(&at)[3]) {
+      load(matrix_place(args[kInput], at[0]), a);
+      load(vector_place(args[kTau], at[1]), as_column(args.cancellation, tau, count));
       form_product(a, tau, count);
-      store(a, matrix_place(args[2], at[2]));
+      store(a, matrix_place(args[kOut], at[2]));
     });
   });
 }
@@ -142,39 +157,43 @@ void multiply_by_product(const Columns<S>& a, const S* tau, int64_t count, const
 }  // namespace
 
 husk_status ormqr(const Arguments& args) {
-  HUSK_TRY(args.check_tensor(0, 2, kMaxRank));
+  constexpr ArgumentsOf named("ormqr");
+  constexpr uint32_t kSelf = named["self"], kInput2 = named["input2"], kInput3 = named["input3"],
+                     kLeft = named["left"], kTranspose = named["transpose"], kOut = named["out"],
+                     kWorkspace = named["workspace"];
+  HUSK_TRY(args.check_tensor(kSelf, 2, kMaxRank));
   bool left = true, transpose = false;
-  HUSK_TRY(args.get_bool(3, left));
-  HUSK_TRY(args.get_bool(4, transpose));
-  const int32_t rank = args[0].rank;
-  const int64_t length = args[0].sizes[rank - 2], vectors = args[0].sizes[rank - 1];
-  HUSK_TRY(args.check_tensor(1, rank - 1, rank - 1));
-  const int64_t count = args[1].sizes[rank - 2];
+  HUSK_TRY(args.get_bool(kLeft, left));
+  HUSK_TRY(args.get_bool(kTranspose, transpose));
+  const int32_t rank = args[kSelf].rank;
+  const int64_t length = args[kSelf].sizes[rank - 2], vectors = args[kSelf].sizes[rank - 1];
+  HUSK_TRY(args.check_tensor(kInput2, rank - 1, rank - 1));
+  const int64_t count = args[kInput2].sizes[rank - 2];
   if (count > vectors || count > length)
-    return args.argument_error(1, HUSK_INVALID_ARGUMENT,
+    return args.argument_error(kInput2, HUSK_INVALID_ARGUMENT,
                                "has more elements than there are columns");
-  HUSK_TRY(check_vectors(args, 1, 0, count, args[0].dtype));
-  HUSK_TRY(args.check_tensor(2, rank, rank));
-  const int64_t rows = args[2].sizes[rank - 2], columns = args[2].sizes[rank - 1];
-  HUSK_TRY(args.check_size(2, rank - (left ? 2 : 1), length, "the rows of self"));
-  HUSK_TRY(check_matrices(args, 2, 0, rows, columns));
-  HUSK_TRY(check_matrices(args, 5, 0, rows, columns));
+  HUSK_TRY(check_vectors(args, kInput2, kSelf, count, args[kSelf].dtype));
+  HUSK_TRY(args.check_tensor(kInput3, rank, rank));
+  const int64_t rows = args[kInput3].sizes[rank - 2], columns = args[kInput3].sizes[rank - 1];
+  HUSK_TRY(args.check_size(kInput3, rank - (left ? 2 : 1), length, "the rows of self"));
+  HUSK_TRY(check_matrices(args, kInput3, kSelf, rows, columns));
+  HUSK_TRY(check_matrices(args, kOut, kSelf, rows, columns));
   Need need;
-  need.add(width_of(args, 0), length, count);
-  need.add(width_of(args, 0), rows, columns);
-  need.add(width_of(args, 0), count);
-  HUSK_TRY(check_workspace(args, 6, need));
-  if (numel(args[5]) == 0) return HUSK_OK;
-  return visit_wide(args, 0, [&](auto tag) {
+  need.add(width_of(args, kSelf), length, count);
+  need.add(width_of(args, kSelf), rows, columns);
+  need.add(width_of(args, kSelf), count);
+  HUSK_TRY(check_workspace(args, kWorkspace, need));
+  if (numel(args[kOut]) == 0) return HUSK_OK;
+  return visit_wide(args, kSelf, [&](auto tag) {
     using S = typename decltype(tag)::type;
-    Workspace workspace(args, 6);
+    Workspace workspace(args, kWorkspace);
     const Columns<S> a = workspace.matrix<S>(length, count),
                      c = workspace.matrix<S>(length, left ? columns : rows);
     S* const tau = workspace.vector<S>(count);
-    each(batch_loop(args, 0, {0, 1, 2, 5}), [&](const int64_t(&at)[4]) {
-      const Place from = matrix_place(args[2], at[2]), to = matrix_place(args[5], at[3]);
-      load(matrix_place(args[0], at[0]), a);
-      load(vector_place(args[1], at[1]), as_column(args.cancellation, tau, count));
+    each(batch_loop(args, kSelf, {kSelf, kInput2, kInput3, kOut}), [&](const int64_t(&at)[4]) {
+      const Place from = matrix_place(args[kInput3], at[2]), to = matrix_place(args[kOut], at[3]);
+      load(matrix_place(args[kSelf], at[0]), a);
+      load(vector_place(args[kInput2], at[1]), as_column(args.cancellation, tau, count));
       // c q is (q^H c^H)^H.
       load(left ? from : from.transposed(), c);
       if (!left) conjugate(c);

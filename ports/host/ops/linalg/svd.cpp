@@ -2,6 +2,7 @@
 // implicit QR method diagonal. The rotations and signs are those of LAPACK's dbdsqr, so that
 // vectors agree with PyTorch's where the singular values are distinct and the matrix is small.
 // Source: Demmel and Kahan, "Accurate singular values of bidiagonal matrices".
+#include "contracts.h"
 #include "error.h"
 #include "linalg/reflectors.h"
 
@@ -389,35 +390,40 @@ void form_right_basis(const Columns<S>& v, const S* tau) {
 }  // namespace
 
 husk_status singular_values(const Arguments& args) {
-  HUSK_TRY(args.check_tensor(0, 2, kMaxRank));
+  constexpr ArgumentsOf named("singular_values");
+  constexpr uint32_t kA = named["A"], kFullMatrices = named["full_matrices"],
+                     kComputeUv = named["compute_uv"], kU = named["U"], kS = named["S"],
+                     kVh = named["Vh"], kWorkspace = named["workspace"];
+  HUSK_TRY(args.check_tensor(kA, 2, kMaxRank));
   bool full = false, vectors = true;
-  HUSK_TRY(args.get_bool(1, full));
-  HUSK_TRY(args.get_bool(2, vectors));
-  const int64_t rows = args[0].sizes[args[0].rank - 2], columns = args[0].sizes[args[0].rank - 1];
+  HUSK_TRY(args.get_bool(kFullMatrices, full));
+  HUSK_TRY(args.get_bool(kComputeUv, vectors));
+  const int64_t rows = args[kA].sizes[args[kA].rank - 2],
+                columns = args[kA].sizes[args[kA].rank - 1];
   // A matrix with more columns than rows is computed as its adjoint.
   const bool adjoint = rows < columns;
   const int64_t tall = adjoint ? columns : rows, n = adjoint ? rows : columns;
-  HUSK_TRY(check_vectors(args, 5, 0, n, real_dtype(args[0].dtype)));
-  HUSK_TRY(args.check_tensor(4, 1, kMaxRank));
-  HUSK_TRY(args.check_tensor(6, 1, kMaxRank));
+  HUSK_TRY(check_vectors(args, kS, kA, n, real_dtype(args[kA].dtype)));
+  HUSK_TRY(args.check_tensor(kU, 1, kMaxRank));
+  HUSK_TRY(args.check_tensor(kVh, 1, kMaxRank));
   if (vectors) {
-    HUSK_TRY(check_matrices(args, 4, 0, rows, full ? rows : n));
-    HUSK_TRY(check_matrices(args, 6, 0, full ? columns : n, columns));
+    HUSK_TRY(check_matrices(args, kU, kA, rows, full ? rows : n));
+    HUSK_TRY(check_matrices(args, kVh, kA, full ? columns : n, columns));
   }
-  const int64_t width = width_of(args, 0), left = vectors && full ? tall : n;
+  const int64_t width = width_of(args, kA), left = vectors && full ? tall : n;
   Need need;
   need.add(width, tall, left);
   need.add(width, n, n);
   need.add(width, n, 3);
   need.add(width, tall);
   need.add(2, n);
-  HUSK_TRY(check_workspace(args, 7, need));
-  if (numel(args[5]) == 0 && (!vectors || (numel(args[4]) == 0 && numel(args[6]) == 0)))
+  HUSK_TRY(check_workspace(args, kWorkspace, need));
+  if (numel(args[kS]) == 0 && (!vectors || (numel(args[kU]) == 0 && numel(args[kVh]) == 0)))
     return HUSK_OK;
   husk_status status = HUSK_OK;
-  HUSK_TRY(visit_wide(args, 0, [&](auto tag) {
+  HUSK_TRY(visit_wide(args, kA, [&](auto tag) {
     using S = typename decltype(tag)::type;
-    Workspace workspace(args, 7);
+    Workspace workspace(args, kWorkspace);
     const Columns<S> u = workspace.matrix<S>(tall, left), v = workspace.matrix<S>(n, n),
                      a = u.first(n);
     S *const tau_u = workspace.vector<S>(n), *const tau_v = workspace.vector<S>(n),
@@ -426,13 +432,13 @@ husk_status singular_values(const Arguments& args) {
     const Columns<S> some_u = u.first(vectors ? n : 0), some_v = v.first(vectors ? n : 0);
     // The adjoint of an upper bidiagonal matrix is lower bidiagonal.
     const Bidiagonal<S> b{d, e, n, adjoint ? some_v : some_u, adjoint ? some_u : some_v};
-    const uint32_t u_at = vectors ? 4 : 5, v_at = vectors ? 6 : 5;
-    each_while(batch_loop(args, 0, {0, 5, u_at, v_at}), [&](const int64_t(&at)[4]) {
-      const Place from = matrix_place(args[0], at[0]);
+    const uint32_t u_at = vectors ? kU : kS, v_at = vectors ? kVh : kS;
+    each_while(batch_loop(args, kA, {kA, kS, u_at, v_at}), [&](const int64_t(&at)[4]) {
+      const Place from = matrix_place(args[kA], at[0]);
       load(adjoint ? from.transposed() : from, a);
       if (adjoint) conjugate(a);
       if (!finite(a)) {
-        status = args.argument_error(0, HUSK_INVALID_INPUT, "contains infinities or NaN");
+        status = args.argument_error(kA, HUSK_INVALID_INPUT, "contains infinities or NaN");
         return false;
       }
       const double unit = bring_into_range(a);
@@ -443,16 +449,16 @@ husk_status singular_values(const Arguments& args) {
       }
       if (adjoint) turn_upper(b);
       if (n > 0 && !diagonalize(b)) {
-        status = args.argument_error(0, HUSK_INVALID_INPUT,
+        status = args.argument_error(kA, HUSK_INVALID_INPUT,
                                      "has singular values to which the method does not converge");
         return false;
       }
       sort_values(b);
       if (unit != 1) scale(args.cancellation, n, unit, d);
-      store(as_column(args.cancellation, d, n), vector_place(args[5], at[1]));
+      store(as_column(args.cancellation, d, n), vector_place(args[kS], at[1]));
       if (!vectors) return true;
       // A = U S V^H, or A^H = V S U^H.
-      const Place u_to = matrix_place(args[4], at[2]), v_to = matrix_place(args[6], at[3]);
+      const Place u_to = matrix_place(args[kU], at[2]), v_to = matrix_place(args[kVh], at[3]);
       const Columns<S>&first = adjoint ? v : u, &second = adjoint ? u : v;
       store(first, u_to);
       conjugate(second);

@@ -1,4 +1,7 @@
 // aten::_trilinear.
+#include <initializer_list>
+
+#include "contracts.h"
 #include "core/arguments.h"
 #include "core/arithmetic.h"
 #include "core/loop.h"
@@ -45,26 +48,29 @@ husk_status expand(const Arguments& args, uint32_t at, uint32_t dims_at, int32_t
 
 // out = the sum over some dimensions of the product of three tensors.
 husk_status trilinear(const Arguments& args) {
-  for (uint32_t i = 0; i < 3; ++i) HUSK_TRY(args.check_tensor(i));
-  HUSK_TRY(args.check_tensor(8));
-  HUSK_TRY(args.check_same_dtype(1, 0));
-  HUSK_TRY(args.check_same_dtype(2, 0));
-  HUSK_TRY(args.check_same_dtype(8, 0));
-  HUSK_TRY(args.check_int_list(3));
-  HUSK_TRY(args.check_int_list(6));
-  if (args[3].count > kMaxRank - args[0].rank)
-    return args.argument_error(3, HUSK_UNSUPPORTED, "gives too many dimensions");
-  const int64_t rank = args[0].rank + args[3].count;
+  constexpr ArgumentsOf named("trilinear");
+  constexpr uint32_t kI1 = named["i1"], kI2 = named["i2"], kI3 = named["i3"],
+                     kExpand1 = named["expand1"], kSumdim = named["sumdim"], kOut = named["out"];
+  for (const uint32_t at : {kI1, kI2, kI3}) HUSK_TRY(args.check_tensor(at));
+  HUSK_TRY(args.check_tensor(kOut));
+  HUSK_TRY(args.check_same_dtype(kI2, kI1));
+  HUSK_TRY(args.check_same_dtype(kI3, kI1));
+  HUSK_TRY(args.check_same_dtype(kOut, kI1));
+  HUSK_TRY(args.check_int_list(kExpand1));
+  HUSK_TRY(args.check_int_list(kSumdim));
+  if (args[kExpand1].count > kMaxRank - args[kI1].rank)
+    return args.argument_error(kExpand1, HUSK_UNSUPPORTED, "gives too many dimensions");
+  const int64_t rank = args[kI1].rank + args[kExpand1].count;
   Loop<4> kept(args), summed(args);
   int64_t sizes[kMaxRank], strides[3][kMaxRank];
   for (int64_t d = 0; d < rank; ++d) sizes[d] = 1;
   for (uint32_t i = 0; i < 3; ++i)
     HUSK_TRY(expand(args, i, 3 + i, static_cast<int32_t>(rank), sizes, strides[i]));
   uint32_t sums = 0;
-  for (int64_t i = 0; i < args[6].count; ++i) {
-    if (args[6].sizes[i] < 0 || args[6].sizes[i] >= rank)
-      return args.argument_error(6, HUSK_INVALID_ARGUMENT, "names no dimension");
-    sums |= 1u << args[6].sizes[i];
+  for (int64_t i = 0; i < args[kSumdim].count; ++i) {
+    if (args[kSumdim].sizes[i] < 0 || args[kSumdim].sizes[i] >= rank)
+      return args.argument_error(kSumdim, HUSK_INVALID_ARGUMENT, "names no dimension");
+    sums |= 1u << args[kSumdim].sizes[i];
   }
   int32_t out_dim = 0;
   for (int32_t d = 0; d < rank; ++d) {
@@ -73,25 +79,25 @@ husk_status trilinear(const Arguments& args) {
     for (int i = 0; i < 3; ++i) loop.strides[i][loop.rank] = strides[i][d];
     loop.strides[3][loop.rank] = 0;
     if (&loop == &kept) {
-      if (out_dim >= args[8].rank)
-        return args.argument_error(8, HUSK_INVALID_ARGUMENT, "has too few dimensions");
-      HUSK_TRY(args.check_size(8, out_dim, sizes[d], "the operands'"));
-      loop.strides[3][loop.rank] = args[8].strides[out_dim++];
+      if (out_dim >= args[kOut].rank)
+        return args.argument_error(kOut, HUSK_INVALID_ARGUMENT, "has too few dimensions");
+      HUSK_TRY(args.check_size(kOut, out_dim, sizes[d], "the operands'"));
+      loop.strides[3][loop.rank] = args[kOut].strides[out_dim++];
     }
     ++loop.rank;
   }
-  if (out_dim != args[8].rank)
-    return args.argument_error(8, HUSK_INVALID_ARGUMENT, "has too many dimensions");
-  return visit_argument<Floats | Halves>(args, 0, [&](auto tag) {
+  if (out_dim != args[kOut].rank)
+    return args.argument_error(kOut, HUSK_INVALID_ARGUMENT, "has too many dimensions");
+  return visit_argument<Floats | Halves>(args, kI1, [&](auto tag) {
     using T = typename decltype(tag)::type;
     each(kept, [&](const int64_t(&at)[4]) {
       Value<T> total = 0;
       each(summed, [&](const int64_t(&in)[4]) {
-        total += get(data_of<T>(args[0]) + at[0] + in[0]) *
-                 get(data_of<T>(args[1]) + at[1] + in[1]) *
-                 get(data_of<T>(args[2]) + at[2] + in[2]);
+        total += get(data_of<T>(args[kI1]) + at[0] + in[0]) *
+                 get(data_of<T>(args[kI2]) + at[1] + in[1]) *
+                 get(data_of<T>(args[kI3]) + at[2] + in[2]);
       });
-      set(writable<T>(args[8]) + at[3], total);
+      set(writable<T>(args[kOut]) + at[3], total);
     });
   });
 }

@@ -1,5 +1,6 @@
 // Ops that fill an output with a value or put it together from parts: fill, full, cat and pad.
 // Frontends generate kernels for real dtypes and leave complex ones to these ops.
+#include "contracts.h"
 #include "core/arguments.h"
 #include "core/arithmetic.h"
 #include "core/loop.h"
@@ -50,12 +51,14 @@ husk_status full(const Arguments& args) { return fill_with(args, 6, 1); }
 husk_status full_like(const Arguments& args) { return fill_with(args, 7, 1); }
 
 husk_status cat(const Arguments& args) {
-  HUSK_TRY(args.check_tensor(2));
-  const husk_op_arg &list = args[0], &out = args[2];
+  constexpr ArgumentsOf named("cat");
+  constexpr uint32_t kTensors = named["tensors"], kDim = named["dim"], kOut = named["out"];
+  HUSK_TRY(args.check_tensor(kOut));
+  const husk_op_arg &list = args[kTensors], &out = args[kOut];
   int32_t dim = 0;
-  HUSK_TRY(args.get_dim(1, out.rank, dim));
+  HUSK_TRY(args.get_dim(kDim, out.rank, dim));
   if (list.kind != HUSK_ARG_TENSORS || !list.tensors)
-    return args.argument_error(0, HUSK_INVALID_ARGUMENT, "is not a list of tensors");
+    return args.argument_error(kTensors, HUSK_INVALID_ARGUMENT, "is not a list of tensors");
   int64_t starts[kMaxRank] = {};
   for (int64_t i = 0; i < list.count; ++i) {
     const husk_op_arg& tensor = list.tensors[i];
@@ -71,21 +74,24 @@ husk_status cat(const Arguments& args) {
       return fail(args.error, HUSK_INVALID_ARGUMENT, "%s: tensor %lld does not fit the output",
                   args.op, static_cast<long long>(i));
     }
-    HUSK_TRY(copy_part(args, 2, 0, tensor, starts));
+    HUSK_TRY(copy_part(args, kOut, kTensors, tensor, starts));
     starts[dim] += tensor.sizes[dim];
   }
-  return args.check_size(2, dim, starts[dim], "the sum of the tensors' sizes");
+  return args.check_size(kOut, dim, starts[dim], "the sum of the tensors' sizes");
 }
 
 // A negative padding cuts elements off.
 husk_status constant_pad(const Arguments& args) {
-  HUSK_TRY(args.check_tensor(0));
-  HUSK_TRY(args.check_tensor(3, args[0].rank, args[0].rank));
-  HUSK_TRY(args.check_same_dtype(3, 0));
-  const husk_op_arg &self = args[0], &out = args[3];
-  HUSK_TRY(args.check_int_list(1));
-  if (args[1].count % 2 != 0 || args[1].count > 2 * self.rank) {
-    return args.argument_error(1, HUSK_INVALID_ARGUMENT,
+  constexpr ArgumentsOf named("constant_pad");
+  constexpr uint32_t kSelf = named["self"], kPad = named["pad"], kValue = named["value"],
+                     kOut = named["out"];
+  HUSK_TRY(args.check_tensor(kSelf));
+  HUSK_TRY(args.check_tensor(kOut, args[kSelf].rank, args[kSelf].rank));
+  HUSK_TRY(args.check_same_dtype(kOut, kSelf));
+  const husk_op_arg &self = args[kSelf], &out = args[kOut];
+  HUSK_TRY(args.check_int_list(kPad));
+  if (args[kPad].count % 2 != 0 || args[kPad].count > 2 * self.rank) {
+    return args.argument_error(kPad, HUSK_INVALID_ARGUMENT,
                                "is not a list of pairs, one for each of the last dimensions");
   }
   int64_t starts[kMaxRank], sizes[kMaxRank];
@@ -95,23 +101,23 @@ husk_status constant_pad(const Arguments& args) {
   bool empty = false;
   for (int32_t d = 0; d < self.rank; ++d) {
     const int64_t pair = self.rank - 1 - d;
-    const bool is_padded = 2 * pair < args[1].count;
-    const int64_t before = is_padded ? args[1].sizes[2 * pair] : 0,
-                  after = is_padded ? args[1].sizes[2 * pair + 1] : 0;
+    const bool is_padded = 2 * pair < args[kPad].count;
+    const int64_t before = is_padded ? args[kPad].sizes[2 * pair] : 0,
+                  after = is_padded ? args[kPad].sizes[2 * pair + 1] : 0;
     constexpr int64_t kMaxPad = int64_t{1} << 60;
     if (before < -kMaxPad || before > kMaxPad || after < -kMaxPad || after > kMaxPad)
-      return args.argument_error(1, HUSK_INVALID_ARGUMENT, "is out of range");
+      return args.argument_error(kPad, HUSK_INVALID_ARGUMENT, "is out of range");
     // The sum fits: no size passes kMaxElements, 4 * kMaxPad.
-    HUSK_TRY(args.check_size(3, d, self.sizes[d] + before + after, "self and the pads"));
+    HUSK_TRY(args.check_size(kOut, d, self.sizes[d] + before + after, "self and the pads"));
     starts[d] = before > 0 ? before : 0;
     sizes[d] = self.sizes[d] + (before < 0 ? before : 0) + (after < 0 ? after : 0);
     empty |= sizes[d] <= 0;
     if (before < 0 && sizes[d] > 0) skipped -= before * self.strides[d];
   }
-  HUSK_TRY(fill_with(args, 3, 2));
+  HUSK_TRY(fill_with(args, kOut, kValue));
   if (empty || numel(out) == 0) return HUSK_OK;
   part.data = static_cast<unsigned char*>(part.data) + skipped * dtype_bytes(self.dtype);
-  return copy_part(args, 3, 0, part, starts);
+  return copy_part(args, kOut, kSelf, part, starts);
 }
 
 }  // namespace husk::host

@@ -1,6 +1,7 @@
 // Operators that return views in PyTorch, implemented as copies, and other operators that only move
 // elements. Each op describes its input with new sizes, strides and a new start, and copies that
 // view.
+#include "contracts.h"
 #include "core/arguments.h"
 #include "core/arithmetic.h"
 #include "core/checked.h"
@@ -158,63 +159,76 @@ husk_status view_as_real(const Arguments& args) { return reinterpret(args, 1, tr
 husk_status view_as_complex(const Arguments& args) { return reinterpret(args, 1, false, true); }
 
 husk_status view_permute(const Arguments& args) {
-  HUSK_TRY(check_self_and_out(args, 2));
-  HUSK_TRY(args.check_ints(1, args[0].rank));
-  View v(args[0]);
+  constexpr ArgumentsOf named("view_permute");
+  constexpr uint32_t kSelf = named["self"], kDims = named["dims"], kOut = named["out"];
+  HUSK_TRY(check_self_and_out(args, kOut));
+  HUSK_TRY(args.check_ints(kDims, args[kSelf].rank));
+  View v(args[kSelf]);
   uint32_t seen = 0;
-  for (int32_t d = 0; d < args[0].rank; ++d) {
-    int64_t dim = args[1].sizes[d];
-    if (dim < 0) dim += args[0].rank;
-    if (dim < 0 || dim >= args[0].rank || seen >> dim & 1)
-      return args.argument_error(1, HUSK_INVALID_ARGUMENT,
+  for (int32_t d = 0; d < args[kSelf].rank; ++d) {
+    int64_t dim = args[kDims].sizes[d];
+    if (dim < 0) dim += args[kSelf].rank;
+    if (dim < 0 || dim >= args[kSelf].rank || seen >> dim & 1)
+      return args.argument_error(kDims, HUSK_INVALID_ARGUMENT,
                                  "is not a permutation of the dimensions");
     seen |= 1u << dim;
-    v.sizes[d] = args[0].sizes[dim];
-    v.strides[d] = args[0].strides[dim];
+    v.sizes[d] = args[kSelf].sizes[dim];
+    v.strides[d] = args[kSelf].strides[dim];
   }
-  return copy_view(args, 2, v.tensor);
+  return copy_view(args, kOut, v.tensor);
 }
 
 husk_status view_transpose(const Arguments& args) {
-  HUSK_TRY(check_self_and_out(args, 3));
+  constexpr ArgumentsOf named("view_transpose");
+  constexpr uint32_t kSelf = named["self"], kDim0 = named["dim0"], kDim1 = named["dim1"],
+                     kOut = named["out"];
+  HUSK_TRY(check_self_and_out(args, kOut));
   int32_t a = 0, b = 0;
-  HUSK_TRY(args.get_dim(1, args[0].rank, a));
-  HUSK_TRY(args.get_dim(2, args[0].rank, b));
-  View v(args[0]);
-  if (args[0].rank > 0) {
-    v.sizes[a] = args[0].sizes[b];
-    v.strides[a] = args[0].strides[b];
-    v.sizes[b] = args[0].sizes[a];
-    v.strides[b] = args[0].strides[a];
+  HUSK_TRY(args.get_dim(kDim0, args[kSelf].rank, a));
+  HUSK_TRY(args.get_dim(kDim1, args[kSelf].rank, b));
+  View v(args[kSelf]);
+  if (args[kSelf].rank > 0) {
+    v.sizes[a] = args[kSelf].sizes[b];
+    v.strides[a] = args[kSelf].strides[b];
+    v.sizes[b] = args[kSelf].sizes[a];
+    v.strides[b] = args[kSelf].strides[a];
   }
-  return copy_view(args, 3, v.tensor);
+  return copy_view(args, kOut, v.tensor);
 }
 
 husk_status view_unsqueeze(const Arguments& args) {
-  HUSK_TRY(check_self_and_out(args, 2));
+  constexpr ArgumentsOf named("view_unsqueeze");
+  constexpr uint32_t kSelf = named["self"], kDim = named["dim"], kOut = named["out"];
+  HUSK_TRY(check_self_and_out(args, kOut));
   int32_t dim = 0;
-  HUSK_TRY(args.get_dim(1, args[0].rank + 1, dim));
-  View v(args[0]);
+  HUSK_TRY(args.get_dim(kDim, args[kSelf].rank + 1, dim));
+  View v(args[kSelf]);
   v.insert(dim, 1, 0);
-  return copy_view(args, 2, v.tensor);
+  return copy_view(args, kOut, v.tensor);
 }
 
 husk_status view_expand(const Arguments& args) {
-  HUSK_TRY(check_self_and_out(args, 3));
-  return copy_elements(args, 3, 0);
+  constexpr ArgumentsOf named("view_expand");
+  constexpr uint32_t kSelf = named["self"], kOut = named["out"];
+  HUSK_TRY(check_self_and_out(args, kOut));
+  return copy_elements(args, kOut, kSelf);
 }
 
 husk_status view_slice(const Arguments& args) {
-  HUSK_TRY(check_self_and_out(args, 5));
+  constexpr ArgumentsOf named("view_slice");
+  constexpr uint32_t kSelf = named["self"], kDim = named["dim"], kStart = named["start"],
+                     kEnd = named["end"], kStep = named["step"], kOut = named["out"];
+  HUSK_TRY(check_self_and_out(args, kOut));
   int32_t dim = 0;
   int64_t start = 0, end = INT64_MAX, step = 1;
-  HUSK_TRY(args.get_dim(1, args[0].rank, dim));
-  if (!args.none(2)) HUSK_TRY(args.get_int(2, start));
-  if (!args.none(3)) HUSK_TRY(args.get_int(3, end));
-  HUSK_TRY(args.get_int(4, step));
-  if (args[0].rank == 0 || step < 1)
-    return args.argument_error(4, HUSK_INVALID_ARGUMENT, "is not positive, or self is a scalar");
-  View v(args[0]);
+  HUSK_TRY(args.get_dim(kDim, args[kSelf].rank, dim));
+  if (!args.none(kStart)) HUSK_TRY(args.get_int(kStart, start));
+  if (!args.none(kEnd)) HUSK_TRY(args.get_int(kEnd, end));
+  HUSK_TRY(args.get_int(kStep, step));
+  if (args[kSelf].rank == 0 || step < 1)
+    return args.argument_error(kStep, HUSK_INVALID_ARGUMENT,
+                               "is not positive, or self is a scalar");
+  View v(args[kSelf]);
   const int64_t size = v.sizes[dim];
   if (start < 0) start += size;
   if (end < 0) end += size;
@@ -222,33 +236,39 @@ husk_status view_slice(const Arguments& args) {
   end = end < start ? start : end > size ? size : end;
   v.sizes[dim] = end == start ? 0 : (end - start - 1) / step + 1;
   if (v.sizes[dim] > 1) v.strides[dim] *= step;
-  v.move(start * args[0].strides[dim]);
-  return copy_view(args, 5, v.tensor);
+  v.move(start * args[kSelf].strides[dim]);
+  return copy_view(args, kOut, v.tensor);
 }
 
 husk_status view_select(const Arguments& args) {
-  HUSK_TRY(check_self_and_out(args, 3));
+  constexpr ArgumentsOf named("view_select");
+  constexpr uint32_t kSelf = named["self"], kDim = named["dim"], kIndex = named["index"],
+                     kOut = named["out"];
+  HUSK_TRY(check_self_and_out(args, kOut));
   int32_t dim = 0;
   int64_t index = 0;
-  HUSK_TRY(args.get_dim(1, args[0].rank, dim));
-  HUSK_TRY(args.get_int(2, index));
-  View v(args[0]);
-  const int64_t size = args[0].rank > 0 ? v.sizes[dim] : 0;
+  HUSK_TRY(args.get_dim(kDim, args[kSelf].rank, dim));
+  HUSK_TRY(args.get_int(kIndex, index));
+  View v(args[kSelf]);
+  const int64_t size = args[kSelf].rank > 0 ? v.sizes[dim] : 0;
   if (index < -size || index >= size) return args.index_out_of_range(index, dim, size);
   v.move((index < 0 ? index + size : index) * v.strides[dim]);
   v.remove(dim);
-  return copy_view(args, 3, v.tensor);
+  return copy_view(args, kOut, v.tensor);
 }
 
 husk_status view_diagonal(const Arguments& args) {
-  HUSK_TRY(check_self_and_out(args, 4));
+  constexpr ArgumentsOf named("view_diagonal");
+  constexpr uint32_t kSelf = named["self"], kOffset = named["offset"], kDim1 = named["dim1"],
+                     kDim2 = named["dim2"], kOut = named["out"];
+  HUSK_TRY(check_self_and_out(args, kOut));
   int64_t offset = 0;
   int32_t a = 0, b = 0;
-  HUSK_TRY(args.get_int(1, offset));
-  HUSK_TRY(args.get_dim(2, args[0].rank, a));
-  HUSK_TRY(args.get_dim(3, args[0].rank, b));
-  if (a == b) return args.argument_error(3, HUSK_INVALID_ARGUMENT, "is dim1");
-  View v(args[0]);
+  HUSK_TRY(args.get_int(kOffset, offset));
+  HUSK_TRY(args.get_dim(kDim1, args[kSelf].rank, a));
+  HUSK_TRY(args.get_dim(kDim2, args[kSelf].rank, b));
+  if (a == b) return args.argument_error(kDim2, HUSK_INVALID_ARGUMENT, "is dim1");
+  View v(args[kSelf]);
   // An offset outside of the tensor counts as one at its border, where the diagonal is empty.
   const int64_t down = offset >= 0 ? 0 : offset > -v.sizes[a] ? -offset : v.sizes[a];
   const int64_t right = offset <= 0 ? 0 : offset < v.sizes[b] ? offset : v.sizes[b];
@@ -260,44 +280,49 @@ husk_status view_diagonal(const Arguments& args) {
   v.remove(a > b ? b : a);
   v.insert(v.tensor.rank, length, stride);
   v.move(start);
-  return copy_view(args, 4, v.tensor);
+  return copy_view(args, kOut, v.tensor);
 }
 
 husk_status view_reverse(const Arguments& args) {
-  HUSK_TRY(check_self_and_out(args, 2));
-  HUSK_TRY(args.check_int_list(1));
-  View v(args[0]);
+  constexpr ArgumentsOf named("view_reverse");
+  constexpr uint32_t kA = named["a"], kDims = named["dims"], kOut = named["out"];
+  HUSK_TRY(check_self_and_out(args, kOut));
+  HUSK_TRY(args.check_int_list(kDims));
+  View v(args[kA]);
   int64_t start = 0;
   uint32_t seen = 0;
-  for (int64_t i = 0; i < args[1].count; ++i) {
-    const int64_t signed_dim = args[1].sizes[i],
-                  dim = signed_dim < 0 ? signed_dim + args[0].rank : signed_dim;
-    if (dim < 0 || dim >= args[0].rank || seen >> dim & 1)
-      return args.argument_error(1, HUSK_INVALID_ARGUMENT,
+  for (int64_t i = 0; i < args[kDims].count; ++i) {
+    const int64_t signed_dim = args[kDims].sizes[i],
+                  dim = signed_dim < 0 ? signed_dim + args[kA].rank : signed_dim;
+    if (dim < 0 || dim >= args[kA].rank || seen >> dim & 1)
+      return args.argument_error(kDims, HUSK_INVALID_ARGUMENT,
                                  "does not name dimensions of self, each once");
     seen |= 1u << dim;
     start += (v.sizes[dim] - 1) * v.strides[dim];
     v.strides[dim] = -v.strides[dim];
   }
   v.move(start);
-  return copy_view(args, 2, v.tensor);
+  return copy_view(args, kOut, v.tensor);
 }
 
 husk_status view_repeat(const Arguments& args) {
-  HUSK_TRY(check_self_and_out(args, 2));
-  const husk_op_arg &self = args[0], &out = args[2];
-  HUSK_TRY(args.check_ints(1, out.rank));
+  constexpr ArgumentsOf named("view_repeat");
+  constexpr uint32_t kSelf = named["self"], kRepeats = named["repeats"], kOut = named["out"];
+  HUSK_TRY(check_self_and_out(args, kOut));
+  const husk_op_arg &self = args[kSelf], &out = args[kOut];
+  HUSK_TRY(args.check_ints(kRepeats, out.rank));
   if (2 * out.rank > kMaxRank || out.rank < self.rank)
-    return args.argument_error(2, HUSK_UNSUPPORTED, "has too many dimensions, or fewer than self");
+    return args.argument_error(kOut, HUSK_UNSUPPORTED,
+                               "has too many dimensions, or fewer than self");
   View from(self), to(out);
   from.tensor.rank = to.tensor.rank = 2 * out.rank;
   for (int32_t d = 0; d < out.rank; ++d) {
     const int32_t self_dim = d - (out.rank - self.rank);
-    const int64_t size = self_dim < 0 ? 1 : self.sizes[self_dim], times = args[1].sizes[d];
+    const int64_t size = self_dim < 0 ? 1 : self.sizes[self_dim], times = args[kRepeats].sizes[d];
     int64_t expected = 0;
     if (times < 0 || !checked_multiply(size, times, expected))
-      return args.argument_error(1, HUSK_INVALID_ARGUMENT, "is negative or too large");
-    HUSK_TRY(args.check_size(2, d, expected, "the repeats of self"));
+      return args.argument_error(kRepeats, HUSK_INVALID_ARGUMENT, "is negative or too large");
+    HUSK_TRY(args.check_size(kOut, d, expected, "the repeats of self"));
     from.sizes[2 * d] = to.sizes[2 * d] = times;
     from.sizes[2 * d + 1] = to.sizes[2 * d + 1] = size;
     from.strides[2 * d] = 0;
@@ -307,7 +332,7 @@ husk_status view_repeat(const Arguments& args) {
     to.strides[2 * d + 1] = out.strides[d];
   }
   if (numel(out) == 0) return HUSK_OK;
-  return copy_between(args, 2, to.tensor, 0, from.tensor);
+  return copy_between(args, kOut, to.tensor, kSelf, from.tensor);
 }
 
 }  // namespace husk::host

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "contracts.h"
 #include "core/arguments.h"
 #include "core/element.h"
 #include "core/loop.h"
@@ -79,31 +80,39 @@ husk_status check_shapes(const Arguments& args, Attention& a) {
 }  // namespace
 
 husk_status attention(const Arguments& args) {
+  constexpr ArgumentsOf named("attention");
+  constexpr uint32_t kQuery = named["query"], kKey = named["key"], kValue = named["value"],
+                     kDropoutP = named["dropout_p"], kIsCausal = named["is_causal"],
+                     kAttnMask = named["attn_mask"], kScale = named["scale"],
+                     kOutput = named["output"];
   Attention a{};
   double dropout = 0;
   HUSK_TRY(check_shapes(args, a));
-  HUSK_TRY(args.get_number(3, dropout));
-  if (dropout != 0) return args.argument_error(3, HUSK_UNSUPPORTED, "is not 0");
-  HUSK_TRY(args.get_bool(4, a.causal));
-  a.query = with_safe_strides(args[0]);
-  a.key = with_safe_strides(args[1]);
-  a.value = with_safe_strides(args[2]);
-  a.out = &args[7];
-  if (!args.none(5)) {
-    HUSK_TRY(args.check_tensor(5, 0, 4));
-    const int64_t sizes[] = {args[0].sizes[0], args[0].sizes[1], a.query_count, a.key_count};
-    a.mask = &args[5];
+  HUSK_TRY(args.get_number(kDropoutP, dropout));
+  if (dropout != 0) return args.argument_error(kDropoutP, HUSK_UNSUPPORTED, "is not 0");
+  HUSK_TRY(args.get_bool(kIsCausal, a.causal));
+  a.query = with_safe_strides(args[kQuery]);
+  a.key = with_safe_strides(args[kKey]);
+  a.value = with_safe_strides(args[kValue]);
+  a.out = &args[kOutput];
+  if (!args.none(kAttnMask)) {
+    HUSK_TRY(args.check_tensor(kAttnMask, 0, 4));
+    const int64_t sizes[] = {args[kQuery].sizes[0], args[kQuery].sizes[1], a.query_count,
+                             a.key_count};
+    a.mask = &args[kAttnMask];
     if (!broadcast(*a.mask, sizes, 4, a.mask_strides))
-      return args.argument_error(5, HUSK_INVALID_ARGUMENT, "does not broadcast to the scores");
-    if (a.mask->dtype != HUSK_BOOL && a.mask->dtype != HUSK_F32 && a.mask->dtype != args[0].dtype)
-      return args.unsupported_dtype(5);
+      return args.argument_error(kAttnMask, HUSK_INVALID_ARGUMENT,
+                                 "does not broadcast to the scores");
+    if (a.mask->dtype != HUSK_BOOL && a.mask->dtype != HUSK_F32 &&
+        a.mask->dtype != args[kQuery].dtype)
+      return args.unsupported_dtype(kAttnMask);
   }
   a.scale = a.width > 0 ? 1 / std::sqrt(static_cast<double>(a.width)) : 1;
-  if (!args.none(6)) HUSK_TRY(args.get_number(6, a.scale));
+  if (!args.none(kScale)) HUSK_TRY(args.get_number(kScale, a.scale));
   const Device* device = nullptr;
   HUSK_TRY(args.get_device(device));
   const int32_t dtype = a.out->dtype;
-  if (!has_kernels(dtype)) return args.unsupported_dtype(0);
+  if (!has_kernels(dtype)) return args.unsupported_dtype(kQuery);
   if (numel(*a.out) == 0) return HUSK_OK;
   divide(a);
   const Run run = run_of(*device);

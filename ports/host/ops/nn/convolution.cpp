@@ -5,6 +5,7 @@
 // residual. convolution_kernels.h computes all of them.
 #include "nn/convolution.h"
 
+#include "contracts.h"
 #include "core/arguments.h"
 #include "core/checked.h"
 #include "core/element.h"
@@ -405,9 +406,11 @@ husk_status pack_convolution(const Arguments& args, husk_packing& packing) {
 }
 
 husk_status convolution(const Arguments& args) {
+  constexpr ArgumentsOf named("convolution");
+  constexpr uint32_t kOut = named["out"];
   Convolution c{};
-  HUSK_TRY(get_convolution(args, 9, c));
-  return run(args, 9, c);
+  HUSK_TRY(get_convolution(args, kOut, c));
+  return run(args, kOut, c);
 }
 
 husk_status pack_convolution_depthwise(const Arguments& args, husk_packing& packing) {
@@ -451,12 +454,15 @@ husk_status convolution_depthwise(const Arguments& args) {
 }
 
 husk_status fused_convolution(const Arguments& args) {
+  constexpr ArgumentsOf named("fused_convolution");
+  constexpr uint32_t kChannelScale = named["channel_scale"], kResidual = named["residual"],
+                     kActivation = named["activation"], kOut = named["out"];
   Convolution c{};
-  HUSK_TRY(get_convolution(args, 12, c));
-  HUSK_TRY(get_vector(args, 9, c, c.scale, c.scale_stride));
-  HUSK_TRY(get_residual(args, 10, 12, c));
-  HUSK_TRY(args.get_activation(11, c.activation));
-  return run(args, 12, c);
+  HUSK_TRY(get_convolution(args, kOut, c));
+  HUSK_TRY(get_vector(args, kChannelScale, c, c.scale, c.scale_stride));
+  HUSK_TRY(get_residual(args, kResidual, kOut, c));
+  HUSK_TRY(args.get_activation(kActivation, c.activation));
+  return run(args, kOut, c);
 }
 
 }  // namespace husk::host

@@ -2,6 +2,7 @@
 // read once and checked where it is used, because another thread may change it.
 #include <cmath>
 
+#include "contracts.h"
 #include "core/arguments.h"
 #include "core/arithmetic.h"
 #include "core/loop.h"
@@ -141,43 +142,52 @@ husk_status get_optional_output(const Arguments& args, uint32_t at, int64_t leng
 }  // namespace
 
 husk_status embedding_bag(const Arguments& args) {
-  HUSK_TRY(args.check_tensor(0, 2, 2));
-  HUSK_TRY(args.check_tensor(1, 1, 1));
-  HUSK_TRY(args.check_tensor(2, 1, 1));
+  constexpr ArgumentsOf named("embedding_bag");
+  constexpr uint32_t kWeight = named["weight"], kIndices = named["indices"],
+                     kOffsets = named["offsets"], kMode = named["mode"],
+                     kPerSampleWeights = named["per_sample_weights"],
+                     kIncludeLastOffset = named["include_last_offset"],
+                     kPaddingIdx = named["padding_idx"], kOutput = named["output"],
+                     kOffset2bag = named["offset2bag"], kBagSize = named["bag_size"],
+                     kMaxIndices = named["max_indices"];
+  HUSK_TRY(args.check_tensor(kWeight, 2, 2));
+  HUSK_TRY(args.check_tensor(kIndices, 1, 1));
+  HUSK_TRY(args.check_tensor(kOffsets, 1, 1));
   for (uint32_t i = 1; i < 3; ++i) HUSK_TRY(args.check_index_dtype(i));
   Bags b{};
-  b.weight = &args[0];
-  b.indices = &args[1];
-  b.offsets = &args[2];
+  b.weight = &args[kWeight];
+  b.indices = &args[kIndices];
+  b.offsets = &args[kOffsets];
   int64_t mode = 0;
   bool last = false;
-  HUSK_TRY(args.get_int(4, mode));
+  HUSK_TRY(args.get_int(kMode, mode));
   if (mode < 0 || mode > 2)
-    return args.argument_error(4, HUSK_INVALID_ARGUMENT, "is not 0 (sum), 1 (mean) or 2 (max)");
+    return args.argument_error(kMode, HUSK_INVALID_ARGUMENT, "is not 0 (sum), 1 (mean) or 2 (max)");
   b.mode = static_cast<Mode>(mode);
-  if (!args.none(6)) {
-    HUSK_TRY(args.check_vector(6, b.indices->sizes[0], "one for each index"));
-    HUSK_TRY(args.check_same_dtype(6, 0));
-    b.scales = &args[6];
+  if (!args.none(kPerSampleWeights)) {
+    HUSK_TRY(args.check_vector(kPerSampleWeights, b.indices->sizes[0], "one for each index"));
+    HUSK_TRY(args.check_same_dtype(kPerSampleWeights, kWeight));
+    b.scales = &args[kPerSampleWeights];
   }
-  HUSK_TRY(args.get_bool(7, last));
-  HUSK_TRY(args.get_int(8, b.padding));
+  HUSK_TRY(args.get_bool(kIncludeLastOffset, last));
+  HUSK_TRY(args.get_int(kPaddingIdx, b.padding));
   if (b.padding < 0) b.padding = -1;
   b.count = b.offsets->sizes[0] - (last ? 1 : 0);
-  if (b.count < 0) return args.argument_error(2, HUSK_INVALID_ARGUMENT, "has no last offset");
-  HUSK_TRY(args.check_tensor(9, 2, 2));
-  HUSK_TRY(args.check_same_dtype(9, 0));
-  HUSK_TRY(args.check_size(9, 0, b.count, "one for each bag"));
-  HUSK_TRY(args.check_size(9, 1, b.weight->sizes[1], "the columns of the table"));
-  b.out = &args[9];
-  HUSK_TRY(get_optional_output(args, 10, b.indices->sizes[0], b.bag_of));
-  HUSK_TRY(get_optional_output(args, 11, b.count, b.lengths));
-  HUSK_TRY(get_optional_output(args, 12, b.count, b.max_indices));
+  if (b.count < 0)
+    return args.argument_error(kOffsets, HUSK_INVALID_ARGUMENT, "has no last offset");
+  HUSK_TRY(args.check_tensor(kOutput, 2, 2));
+  HUSK_TRY(args.check_same_dtype(kOutput, kWeight));
+  HUSK_TRY(args.check_size(kOutput, 0, b.count, "one for each bag"));
+  HUSK_TRY(args.check_size(kOutput, 1, b.weight->sizes[1], "the columns of the table"));
+  b.out = &args[kOutput];
+  HUSK_TRY(get_optional_output(args, kOffset2bag, b.indices->sizes[0], b.bag_of));
+  HUSK_TRY(get_optional_output(args, kBagSize, b.count, b.lengths));
+  HUSK_TRY(get_optional_output(args, kMaxIndices, b.count, b.max_indices));
   if (b.max_indices && b.max_indices->rank == 2)
-    HUSK_TRY(args.check_size(12, 1, b.weight->sizes[1], "the columns of the table"));
+    HUSK_TRY(args.check_size(kMaxIndices, 1, b.weight->sizes[1], "the columns of the table"));
   HUSK_TRY(check_bags(args, b));
   husk_status status = HUSK_OK;
-  HUSK_TRY(visit_argument<Floats | Halves>(args, 0, [&](auto tag) {
+  HUSK_TRY(visit_argument<Floats | Halves>(args, kWeight, [&](auto tag) {
     const int64_t columns = b.weight->sizes[1];
     each_index_while(args.cancellation, b.count, [&](int64_t bag) {
       for (int64_t c = 0; c < columns; c += kColumns) {
@@ -194,22 +204,26 @@ husk_status embedding_bag(const Arguments& args) {
 
 // Copies the table and scales the rows that `indices` name to the norm max_norm if they are longer.
 husk_status embedding_renorm(const Arguments& args) {
-  HUSK_TRY(args.check_tensor(0, 2, 2));
-  HUSK_TRY(args.check_tensor(1));
-  HUSK_TRY(args.check_tensor(4, 2, 2));
-  HUSK_TRY(args.check_same_shape(4, 0));
-  HUSK_TRY(args.check_same_dtype(4, 0));
-  HUSK_TRY(args.check_index_dtype(1));
+  constexpr ArgumentsOf named("embedding_renorm");
+  constexpr uint32_t kSelf = named["self"], kIndices = named["indices"],
+                     kMaxNorm = named["max_norm"], kNormType = named["norm_type"],
+                     kOut = named["out"];
+  HUSK_TRY(args.check_tensor(kSelf, 2, 2));
+  HUSK_TRY(args.check_tensor(kIndices));
+  HUSK_TRY(args.check_tensor(kOut, 2, 2));
+  HUSK_TRY(args.check_same_shape(kOut, kSelf));
+  HUSK_TRY(args.check_same_dtype(kOut, kSelf));
+  HUSK_TRY(args.check_index_dtype(kIndices));
   double max_norm = 0, p = 0;
-  HUSK_TRY(args.get_number(2, max_norm));
-  HUSK_TRY(args.get_number(3, p));
-  HUSK_TRY(copy_elements(args, 4, 0));
-  const husk_op_arg &self = args[0], &indices = args[1], &out = args[4];
+  HUSK_TRY(args.get_number(kMaxNorm, max_norm));
+  HUSK_TRY(args.get_number(kNormType, p));
+  HUSK_TRY(copy_elements(args, kOut, kSelf));
+  const husk_op_arg &self = args[kSelf], &indices = args[kIndices], &out = args[kOut];
   Loop<1> loop(args);
   loop.shape(indices);
   int64_t wrong = 0;
   bool in_range = true;
-  HUSK_TRY(visit_argument<Floats | Halves>(args, 0, [&](auto tag) {
+  HUSK_TRY(visit_argument<Floats | Halves>(args, kSelf, [&](auto tag) {
     using T = typename decltype(tag)::type;
     each_while(loop, [&](const int64_t(&at)[1]) {
       const int64_t row = get_index(indices.dtype, indices.data, at[0]);

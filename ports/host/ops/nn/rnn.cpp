@@ -5,6 +5,7 @@
 
 #include <initializer_list>
 
+#include "contracts.h"
 #include "core/arguments.h"
 #include "device.h"
 #include "error.h"
@@ -217,16 +218,20 @@ husk_status check(const Arguments& args, Lstm& l) {
 }  // namespace
 
 husk_status rnn_layer(const Arguments& args) {
+  constexpr ArgumentsOf named("rnn_layer");
+  constexpr uint32_t kInput = named["input"], kWeight0 = named["weight0"],
+                     kWeight1 = named["weight1"], kHx = named["hx"], kCx = named["cx"],
+                     kOutput = named["output"], kHy = named["hy"], kCy = named["cy"];
   Lstm l{};
   HUSK_TRY(check(args, l));
-  l.input = with_safe_strides(args[0]);
-  l.input_weight = with_safe_strides(args[1]);
-  l.state_weight = &args[2];
-  l.state = &args[5];
-  l.cell = &args[6];
-  l.out = &args[16];
-  l.last_state = &args[17];
-  l.last_cell = &args[18];
+  l.input = with_safe_strides(args[kInput]);
+  l.input_weight = with_safe_strides(args[kWeight0]);
+  l.state_weight = &args[kWeight1];
+  l.state = &args[kHx];
+  l.cell = &args[kCx];
+  l.out = &args[kOutput];
+  l.last_state = &args[kHy];
+  l.last_cell = &args[kCy];
   l.packed_input_weight = args.packed(kInputWeight);
   l.packed_state_weight = args.packed(kStateWeight);
   HUSK_TRY(args.get_device(l.device));

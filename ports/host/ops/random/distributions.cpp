@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "contracts.h"
 #include "core/arguments.h"
 #include "core/arithmetic.h"
 #include "core/heap.h"
@@ -245,55 +246,68 @@ const char* weights_fault(const Weights<T>& weights, int64_t samples, bool repla
 }  // namespace
 
 husk_status bernoulli_p_into(const Arguments& args) {
+  constexpr ArgumentsOf named("bernoulli_p_into");
+  constexpr uint32_t kSelf = named["self"], kP = named["p"],
+                     kGeneratorState = named["generator_state"];
   double p = 0;
-  HUSK_TRY(args.get_number(1, p));
-  return bernoulli_with(args, 0, 3, p);
+  HUSK_TRY(args.get_number(kP, p));
+  return bernoulli_with(args, kSelf, kGeneratorState, p);
 }
 husk_status bernoulli_p(const Arguments& args) {
+  constexpr ArgumentsOf named("bernoulli_p");
+  constexpr uint32_t kP = named["p"], kOut = named["out"],
+                     kGeneratorState = named["generator_state"];
   double p = 0;
-  HUSK_TRY(args.get_number(1, p));
-  return bernoulli_with(args, 3, 4, p);
+  HUSK_TRY(args.get_number(kP, p));
+  return bernoulli_with(args, kOut, kGeneratorState, p);
 }
 husk_status bernoulli(const Arguments& args) { return bernoulli_each(args, 0, 2, 3); }
 husk_status bernoulli_tensor(const Arguments& args) { return bernoulli_each(args, 1, 3, 4); }
 husk_status bernoulli_tensor_into(const Arguments& args) { return bernoulli_each(args, 1, 0, 3); }
 
 husk_status native_dropout(const Arguments& args) {
-  HUSK_TRY(args.check_masked(0, 3));
+  constexpr ArgumentsOf named("native_dropout");
+  constexpr uint32_t kInput = named["input"], kP = named["p"], kTrain = named["train"],
+                     kOut = named["out"], kMask = named["mask"],
+                     kGeneratorState = named["generator_state"];
+  HUSK_TRY(args.check_masked(kInput, kOut));
   double p = 0;
   bool train = true;
-  HUSK_TRY(args.get_number(1, p));
-  if (!args.none(2)) HUSK_TRY(args.get_bool(2, train));
-  HUSK_TRY(train ? bernoulli_with(args, 4, 5, 1 - p) : husk_status{HUSK_OK});
+  HUSK_TRY(args.get_number(kP, p));
+  if (!args.none(kTrain)) HUSK_TRY(args.get_bool(kTrain, train));
+  HUSK_TRY(train ? bernoulli_with(args, kMask, kGeneratorState, 1 - p) : husk_status{HUSK_OK});
   const double scale = !train ? 1 : p == 1 ? 0 : 1 / (1 - p);
   Loop<3> loop(args);
-  loop.shape(args[0]);
-  loop.add(1, args[3]);
-  loop.add(2, args[4]);
-  return visit_argument<Floats | Halves>(args, 0, [&](auto tag) {
+  loop.shape(args[kInput]);
+  loop.add(1, args[kOut]);
+  loop.add(2, args[kMask]);
+  return visit_argument<Floats | Halves>(args, kInput, [&](auto tag) {
     using T = typename decltype(tag)::type;
     each(loop, [&](const int64_t(&at)[3]) {
-      uint8_t& mask = writable<uint8_t>(args[4])[at[2]];
+      uint8_t& mask = writable<uint8_t>(args[kMask])[at[2]];
       if (!train) mask = 1;
-      set(writable<T>(args[3]) + at[1],
-          get(data_of<T>(args[0]) + at[0]) * Value<T>(mask) * static_cast<Value<T>>(scale));
+      set(writable<T>(args[kOut]) + at[1],
+          get(data_of<T>(args[kInput]) + at[0]) * Value<T>(mask) * static_cast<Value<T>>(scale));
     });
   });
 }
 
 husk_status exponential(const Arguments& args) {
+  constexpr ArgumentsOf named("exponential");
+  constexpr uint32_t kLambd = named["lambd"], kOut = named["out"],
+                     kGeneratorState = named["generator_state"];
   double rate = 0;
-  HUSK_TRY(args.get_number(1, rate));
-  HUSK_TRY(args.check_tensor(3));
-  if (!(rate > 0)) return args.argument_error(1, HUSK_INVALID_INPUT, "is not positive");
+  HUSK_TRY(args.get_number(kLambd, rate));
+  HUSK_TRY(args.check_tensor(kOut));
+  if (!(rate > 0)) return args.argument_error(kLambd, HUSK_INVALID_INPUT, "is not positive");
   RngState rng;
-  HUSK_TRY(rng.load(args, 4));
+  HUSK_TRY(rng.load(args, kGeneratorState));
   Loop<1> loop(args);
-  loop.shape(args[3]);
-  HUSK_TRY(visit_argument<Floats | Halves>(args, 3, [&](auto tag) {
+  loop.shape(args[kOut]);
+  HUSK_TRY(visit_argument<Floats | Halves>(args, kOut, [&](auto tag) {
     using T = typename decltype(tag)::type;
     each(loop, [&](const int64_t(&at)[1]) {
-      set(writable<T>(args[3]) + at[0],
+      set(writable<T>(args[kOut]) + at[0],
           static_cast<Value<T>>(exponential_number(rng.generator, rate)));
     });
   }));
@@ -302,53 +316,62 @@ husk_status exponential(const Arguments& args) {
 }
 
 husk_status poisson(const Arguments& args) {
-  HUSK_TRY(args.check_tensor(0));
-  HUSK_TRY(args.check_tensor(2));
-  HUSK_TRY(args.check_same_shape(2, 0));
-  HUSK_TRY(args.check_same_dtype(2, 0));
+  constexpr ArgumentsOf named("poisson");
+  constexpr uint32_t kSelf = named["self"], kOut = named["out"],
+                     kGeneratorState = named["generator_state"];
+  HUSK_TRY(args.check_tensor(kSelf));
+  HUSK_TRY(args.check_tensor(kOut));
+  HUSK_TRY(args.check_same_shape(kOut, kSelf));
+  HUSK_TRY(args.check_same_dtype(kOut, kSelf));
   RngState rng;
-  HUSK_TRY(rng.load(args, 3));
+  HUSK_TRY(rng.load(args, kGeneratorState));
   Loop<2> loop(args);
-  loop.shape(args[0]);
-  loop.add(1, args[2]);
+  loop.shape(args[kSelf]);
+  loop.add(1, args[kOut]);
   bool in_range = true, drawn = true;
-  HUSK_TRY(visit_argument<Floats | Halves>(args, 0, [&](auto tag) {
+  HUSK_TRY(visit_argument<Floats | Halves>(args, kSelf, [&](auto tag) {
     using T = typename decltype(tag)::type;
     each_while(loop, [&](const int64_t(&at)[2]) {
-      const double rate = static_cast<double>(get(data_of<T>(args[0]) + at[0]));
+      const double rate = static_cast<double>(get(data_of<T>(args[kSelf]) + at[0]));
       double number = 0;
       in_range = rate >= 0 && rate < 0x1p62;
       drawn = in_range && poisson_number(rng.generator, rate, number);
-      if (drawn) set(writable<T>(args[2]) + at[1], static_cast<Value<T>>(number));
+      if (drawn) set(writable<T>(args[kOut]) + at[1], static_cast<Value<T>>(number));
       return drawn;
     });
   }));
   if (!in_range)
-    return args.argument_error(0, HUSK_INVALID_INPUT,
+    return args.argument_error(kSelf, HUSK_INVALID_INPUT,
                                "has a rate that is negative, NaN or too large");
-  if (!drawn) return args.argument_error(3, HUSK_INVALID_INPUT, "is not the state of a generator");
+  if (!drawn)
+    return args.argument_error(kGeneratorState, HUSK_INVALID_INPUT,
+                               "is not the state of a generator");
   rng.store();
   return HUSK_OK;
 }
 
 husk_status multinomial(const Arguments& args) {
-  HUSK_TRY(args.check_tensor(0, 1, 2));
-  const int32_t rank = args[0].rank;
+  constexpr ArgumentsOf named("multinomial");
+  constexpr uint32_t kSelf = named["self"], kNumSamples = named["num_samples"],
+                     kReplacement = named["replacement"], kOut = named["out"],
+                     kGeneratorState = named["generator_state"];
+  HUSK_TRY(args.check_tensor(kSelf, 1, 2));
+  const int32_t rank = args[kSelf].rank;
   int64_t samples = 0;
   bool replacement = false;
-  HUSK_TRY(args.get_int(1, samples));
-  HUSK_TRY(args.get_bool(2, replacement));
-  HUSK_TRY(args.check_tensor(4, rank, rank));
-  HUSK_TRY(args.check_dtype(4, HUSK_I64));
-  const husk_op_arg &self = args[0], &out = args[4];
-  if (samples < 1) return args.argument_error(1, HUSK_INVALID_INPUT, "is not positive");
-  HUSK_TRY(args.check_size(4, rank - 1, samples, "num_samples"));
-  if (rank == 2) HUSK_TRY(args.check_size(4, 0, self.sizes[0], "the rows of self"));
+  HUSK_TRY(args.get_int(kNumSamples, samples));
+  HUSK_TRY(args.get_bool(kReplacement, replacement));
+  HUSK_TRY(args.check_tensor(kOut, rank, rank));
+  HUSK_TRY(args.check_dtype(kOut, HUSK_I64));
+  const husk_op_arg &self = args[kSelf], &out = args[kOut];
+  if (samples < 1) return args.argument_error(kNumSamples, HUSK_INVALID_INPUT, "is not positive");
+  HUSK_TRY(args.check_size(kOut, rank - 1, samples, "num_samples"));
+  if (rank == 2) HUSK_TRY(args.check_size(kOut, 0, self.sizes[0], "the rows of self"));
   RngState rng;
-  HUSK_TRY(rng.load(args, 5));
+  HUSK_TRY(rng.load(args, kGeneratorState));
   const bool without = !replacement || samples == 1;
   const char* fault = nullptr;
-  HUSK_TRY(visit_argument<Floats | Halves>(args, 0, [&](auto tag) {
+  HUSK_TRY(visit_argument<Floats | Halves>(args, kSelf, [&](auto tag) {
     using T = typename decltype(tag)::type;
     each_index_while(args.cancellation, rank == 2 ? self.sizes[0] : 1, [&](int64_t row) {
       const Weights<T> weights{args.cancellation,
@@ -368,19 +391,22 @@ husk_status multinomial(const Arguments& args) {
       });
     });
   }));
-  if (fault) return args.argument_error(0, HUSK_INVALID_INPUT, fault);
+  if (fault) return args.argument_error(kSelf, HUSK_INVALID_INPUT, fault);
   rng.store();
   return HUSK_OK;
 }
 
 husk_status randperm(const Arguments& args) {
+  constexpr ArgumentsOf named("randperm");
+  constexpr uint32_t kN = named["n"], kOut = named["out"],
+                     kGeneratorState = named["generator_state"];
   int64_t n = 0;
-  HUSK_TRY(args.get_int(0, n));
-  HUSK_TRY(args.check_vector(5, n, "n"));
+  HUSK_TRY(args.get_int(kN, n));
+  HUSK_TRY(args.check_vector(kOut, n, "n"));
   RngState rng;
-  HUSK_TRY(rng.load(args, 6));
-  const husk_op_arg& out = args[5];
-  HUSK_TRY(visit_argument<Ints | Floats | Halves>(args, 5, [&](auto tag) {
+  HUSK_TRY(rng.load(args, kGeneratorState));
+  const husk_op_arg& out = args[kOut];
+  HUSK_TRY(visit_argument<Ints | Floats | Halves>(args, kOut, [&](auto tag) {
     using T = typename decltype(tag)::type;
     T* data = writable<T>(out);
     const int64_t stride = out.strides[0];

@@ -4,6 +4,7 @@
 // last argument of each op, directly after the output.
 #include <cmath>
 
+#include "contracts.h"
 #include "core/arguments.h"
 #include "core/arithmetic.h"
 #include "core/loop.h"
@@ -172,10 +173,12 @@ husk_status rand(const Arguments& args) { return uniform_into(args, 5, 0, 1); }
 husk_status rand_like(const Arguments& args) { return uniform_into(args, 6, 0, 1); }
 
 husk_status uniform(const Arguments& args) {
+  constexpr ArgumentsOf named("uniform");
+  constexpr uint32_t kFrom = named["from"], kTo = named["to"], kOut = named["out"];
   double from = 0, to = 0;
-  HUSK_TRY(args.get_number(1, from));
-  HUSK_TRY(args.get_number(2, to));
-  return uniform_into(args, 4, from, to);
+  HUSK_TRY(args.get_number(kFrom, from));
+  HUSK_TRY(args.get_number(kTo, to));
+  return uniform_into(args, kOut, from, to);
 }
 
 husk_status randn(const Arguments& args) { return normal_into(args, 5, 0, 1); }

@@ -2,6 +2,7 @@
 // of one or more dimensions, with the edges of the bins as a tensor or at equal distances.
 #include <limits>
 
+#include "contracts.h"
 #include "core/arithmetic.h"
 #include "core/loop.h"
 #include "error.h"
@@ -176,76 +177,86 @@ husk_status read_edges(const Arguments& args, uint32_t at, const husk_op_arg& te
 }  // namespace
 
 husk_status histogram_count(const Arguments& args) {
+  constexpr ArgumentsOf named("histogram_count");
+  constexpr uint32_t kSelf = named["self"], kBins = named["bins"], kDensity = named["density"],
+                     kHist = named["hist"], kBinEdges = named["bin_edges"];
   Points points{0, false};
   HUSK_TRY(check_points(args, points, 2, 3));
   int64_t bins = 0;
   bool density = false;
-  HUSK_TRY(args.get_int(1, bins));
-  HUSK_TRY(args.get_bool(4, density));
-  HUSK_TRY(args.check_tensor(5, 1, 1));
-  HUSK_TRY(args.check_same_dtype(5, 0));
-  HUSK_TRY(check_bins(args, 5, 0, bins));
-  HUSK_TRY(args.check_tensor(6, 1, 1));
-  HUSK_TRY(args.check_same_dtype(6, 0));
-  if (bins == INT64_MAX) return args.argument_error(1, HUSK_UNSUPPORTED, "is too large");
-  HUSK_TRY(args.check_size(6, 0, bins + 1, "one more than there are bins"));
+  HUSK_TRY(args.get_int(kBins, bins));
+  HUSK_TRY(args.get_bool(kDensity, density));
+  HUSK_TRY(args.check_tensor(kHist, 1, 1));
+  HUSK_TRY(args.check_same_dtype(kHist, kSelf));
+  HUSK_TRY(check_bins(args, kHist, 0, bins));
+  HUSK_TRY(args.check_tensor(kBinEdges, 1, 1));
+  HUSK_TRY(args.check_same_dtype(kBinEdges, kSelf));
+  if (bins == INT64_MAX) return args.argument_error(kBins, HUSK_UNSUPPORTED, "is too large");
+  HUSK_TRY(args.check_size(kBinEdges, 0, bins + 1, "one more than there are bins"));
   husk_status status = HUSK_OK;
-  HUSK_TRY(visit_argument<Floats>(args, 0, [&](auto tag) {
+  HUSK_TRY(visit_argument<Floats>(args, kSelf, [&](auto tag) {
     using T = typename decltype(tag)::type;
     Edges<T> edges{nullptr, 0, 0, 0, bins};
     status = find_range(args, points, 2, 0, edges.low, edges.high);
     if (status != HUSK_OK) return;
     count_points(args, points, &edges, 3, 5, density);
-    each_index(args.cancellation, bins + 1,
-               [&](int64_t i) { writable<T>(args[6])[i * args[6].strides[0]] = edges[i]; });
+    each_index(args.cancellation, bins + 1, [&](int64_t i) {
+      writable<T>(args[kBinEdges])[i * args[kBinEdges].strides[0]] = edges[i];
+    });
   }));
   return status;
 }
 
 husk_status histogram_edges(const Arguments& args) {
+  constexpr ArgumentsOf named("histogram_edges");
+  constexpr uint32_t kSelf = named["self"], kBins = named["bins"], kDensity = named["density"],
+                     kHist = named["hist"], kBinEdges = named["bin_edges"];
   Points points{0, false};
   HUSK_TRY(check_points(args, points, 0, 2));
   bool density = false;
-  HUSK_TRY(args.get_bool(3, density));
-  HUSK_TRY(args.check_tensor(1, 1, 1));
-  HUSK_TRY(args.check_same_dtype(1, 0));
-  HUSK_TRY(args.check_tensor(4, 1, 1));
-  HUSK_TRY(args.check_same_dtype(4, 0));
-  HUSK_TRY(check_bins(args, 4, 0, args[1].sizes[0] - 1));
-  HUSK_TRY(args.check_same_shape(5, 1));
-  HUSK_TRY(args.check_same_dtype(5, 0));
+  HUSK_TRY(args.get_bool(kDensity, density));
+  HUSK_TRY(args.check_tensor(kBins, 1, 1));
+  HUSK_TRY(args.check_same_dtype(kBins, kSelf));
+  HUSK_TRY(args.check_tensor(kHist, 1, 1));
+  HUSK_TRY(args.check_same_dtype(kHist, kSelf));
+  HUSK_TRY(check_bins(args, kHist, 0, args[kBins].sizes[0] - 1));
+  HUSK_TRY(args.check_same_shape(kBinEdges, kBins));
+  HUSK_TRY(args.check_same_dtype(kBinEdges, kSelf));
   husk_status status = HUSK_OK;
-  HUSK_TRY(visit_argument<Floats>(args, 0, [&](auto tag) {
+  HUSK_TRY(visit_argument<Floats>(args, kSelf, [&](auto tag) {
     using T = typename decltype(tag)::type;
     Edges<T> edges{};
-    status = read_edges(args, 1, args[1], edges);
+    status = read_edges(args, kBins, args[kBins], edges);
     if (status == HUSK_OK) count_points(args, points, &edges, 2, 4, density);
   }));
   HUSK_TRY(status);
-  return copy_elements(args, 5, 1);
+  return copy_elements(args, kBinEdges, kBins);
 }
 
 // aten::_histogramdd_from_bin_cts
 husk_status histogram_counts(const Arguments& args) {
-  HUSK_TRY(args.check_int_list(1));
-  const int64_t count = args[1].count;
+  constexpr ArgumentsOf named("histogram_counts");
+  constexpr uint32_t kSelf = named["self"], kBins = named["bins"], kDensity = named["density"],
+                     kOut = named["out"];
+  HUSK_TRY(args.check_int_list(kBins));
+  const int64_t count = args[kBins].count;
   if (count < 1 || count > kMaxRank)
-    return args.argument_error(1, HUSK_UNSUPPORTED, "has no dimensions or too many");
+    return args.argument_error(kBins, HUSK_UNSUPPORTED, "has no dimensions or too many");
   Points points{static_cast<int32_t>(count), false};
   HUSK_TRY(check_points(args, points, 2, 3));
-  HUSK_TRY(args.check_size(0, args[0].rank - 1, count, "the bins"));
+  HUSK_TRY(args.check_size(kSelf, args[kSelf].rank - 1, count, "the bins"));
   bool density = false;
-  HUSK_TRY(args.get_bool(4, density));
-  HUSK_TRY(args.check_tensor(5, points.dimensions, points.dimensions));
-  HUSK_TRY(args.check_same_dtype(5, 0));
+  HUSK_TRY(args.get_bool(kDensity, density));
+  HUSK_TRY(args.check_tensor(kOut, points.dimensions, points.dimensions));
+  HUSK_TRY(args.check_same_dtype(kOut, kSelf));
   for (int32_t d = 0; d < points.dimensions; ++d)
-    HUSK_TRY(check_bins(args, 5, d, args[1].sizes[d]));
+    HUSK_TRY(check_bins(args, kOut, d, args[kBins].sizes[d]));
   husk_status status = HUSK_OK;
-  HUSK_TRY(visit_argument<Floats>(args, 0, [&](auto tag) {
+  HUSK_TRY(visit_argument<Floats>(args, kSelf, [&](auto tag) {
     using T = typename decltype(tag)::type;
     Edges<T> edges[kMaxRank];
     for (int32_t d = 0; d < points.dimensions && status == HUSK_OK; ++d) {
-      edges[d] = {nullptr, 0, 0, 0, args[1].sizes[d]};
+      edges[d] = {nullptr, 0, 0, 0, args[kBins].sizes[d]};
       status = find_range(args, points, 2, d, edges[d].low, edges[d].high);
     }
     if (status == HUSK_OK) count_points(args, points, edges, 3, 5, density);
@@ -255,31 +266,34 @@ husk_status histogram_counts(const Arguments& args) {
 
 // aten::_histogramdd_from_bin_tensors
 husk_status histogram_tensors(const Arguments& args) {
-  const husk_op_arg& list = args[1];
+  constexpr ArgumentsOf named("histogram_tensors");
+  constexpr uint32_t kSelf = named["self"], kBins = named["bins"], kDensity = named["density"],
+                     kOut = named["out"];
+  const husk_op_arg& list = args[kBins];
   if (list.kind != HUSK_ARG_TENSORS || list.count < 1 || list.count > kMaxRank || !list.tensors)
-    return args.argument_error(1, HUSK_INVALID_ARGUMENT, "is not a list of tensors");
+    return args.argument_error(kBins, HUSK_INVALID_ARGUMENT, "is not a list of tensors");
   Points points{static_cast<int32_t>(list.count), false};
   HUSK_TRY(check_points(args, points, 0, 2));
-  HUSK_TRY(args.check_size(0, args[0].rank - 1, list.count, "the bins"));
+  HUSK_TRY(args.check_size(kSelf, args[kSelf].rank - 1, list.count, "the bins"));
   bool density = false;
-  HUSK_TRY(args.get_bool(3, density));
-  HUSK_TRY(args.check_tensor(4, points.dimensions, points.dimensions));
-  HUSK_TRY(args.check_same_dtype(4, 0));
+  HUSK_TRY(args.get_bool(kDensity, density));
+  HUSK_TRY(args.check_tensor(kOut, points.dimensions, points.dimensions));
+  HUSK_TRY(args.check_same_dtype(kOut, kSelf));
   const Op row{args.op, nullptr,
                "bins bins bins bins bins bins bins bins bins bins bins bins bins "
                "bins bins bins"};
   const Arguments bins(row, args, list.tensors, static_cast<uint32_t>(list.count));
   for (uint32_t d = 0; d < bins.count; ++d) {
     HUSK_TRY(bins.check_tensor(d, 1, 1));
-    HUSK_TRY(bins.check_dtype(d, args[0].dtype));
-    HUSK_TRY(check_bins(args, 4, static_cast<int32_t>(d), bins[d].sizes[0] - 1));
+    HUSK_TRY(bins.check_dtype(d, args[kSelf].dtype));
+    HUSK_TRY(check_bins(args, kOut, static_cast<int32_t>(d), bins[d].sizes[0] - 1));
   }
   husk_status status = HUSK_OK;
-  HUSK_TRY(visit_argument<Floats>(args, 0, [&](auto tag) {
+  HUSK_TRY(visit_argument<Floats>(args, kSelf, [&](auto tag) {
     using T = typename decltype(tag)::type;
     Edges<T> edges[kMaxRank];
     for (uint32_t d = 0; d < bins.count && status == HUSK_OK; ++d)
-      status = read_edges(args, 1, bins[d], edges[d]);
+      status = read_edges(args, kBins, bins[d], edges[d]);
     if (status == HUSK_OK) count_points(args, points, edges, 2, 4, density);
   }));
   return status;

@@ -2,6 +2,7 @@
 // digits of the keys, which needs no memory. mode sorts short rows on the stack.
 #include <algorithm>
 
+#include "contracts.h"
 #include "core/arguments.h"
 #include "core/loop.h"
 #include "core/sort_key.h"
@@ -201,14 +202,16 @@ uint64_t long_mode_key(const Row& row) {
 }  // namespace
 
 husk_status kthvalue(const Arguments& args) {
-  HUSK_TRY(args.check_tensor(0));
+  constexpr ArgumentsOf named("kthvalue");
+  constexpr uint32_t kSelf = named["self"], kK = named["k"], kDim = named["dim"];
+  HUSK_TRY(args.check_tensor(kSelf));
   int64_t k = 0;
   int32_t dim = 0;
-  HUSK_TRY(args.get_int(1, k));
-  HUSK_TRY(args.get_dim(2, args[0].rank, dim));
-  const int64_t length = args[0].rank > 0 ? args[0].sizes[dim] : 1;
+  HUSK_TRY(args.get_int(kK, k));
+  HUSK_TRY(args.get_dim(kDim, args[kSelf].rank, dim));
+  const int64_t length = args[kSelf].rank > 0 ? args[kSelf].sizes[dim] : 1;
   if (k < 1 || k > length)
-    return args.argument_error(1, HUSK_INVALID_INPUT,
+    return args.argument_error(kK, HUSK_INVALID_INPUT,
                                "is not between 1 and the size of the dimension");
   return pick_each_row(args, dim, 3, 4, [&](const Row& row) {
     return row.find(select_key(row, row.keys.mask, k - 1));
@@ -221,9 +224,11 @@ husk_status median_dim(const Arguments& args) { return median_along(args, false)
 husk_status nanmedian_dim(const Arguments& args) { return median_along(args, true); }
 
 husk_status mode(const Arguments& args) {
-  HUSK_TRY(args.check_tensor(0));
+  constexpr ArgumentsOf named("mode");
+  constexpr uint32_t kSelf = named["self"], kDim = named["dim"];
+  HUSK_TRY(args.check_tensor(kSelf));
   int32_t dim = 0;
-  HUSK_TRY(args.get_dim(1, args[0].rank, dim));
+  HUSK_TRY(args.get_dim(kDim, args[kSelf].rank, dim));
   return pick_each_row(args, dim, 2, 3, [&](const Row& row) {
     const uint64_t key = row.count <= kMaxSortedKeys ? short_mode_key(row) : long_mode_key(row);
     return row.find_last(key);  // as in PyTorch, the last of equal elements

@@ -1,5 +1,6 @@
 // Sums, means, products, variances, all and any over dimensions, for complex tensors, which
 // frontends leave to ops, and for all other dtypes. Sums are in f64.
+#include "contracts.h"
 #include "core/arguments.h"
 #include "core/complex_row.h"
 #include "core/loop.h"
@@ -132,36 +133,53 @@ husk_status run_along(const Arguments& args, uint32_t keep_at, uint32_t out_at, 
 }  // namespace
 
 husk_status reduce_sum(const Arguments& args) {
-  return run(args, kAllDims, false, 2, Reduction::Sum, 0);
+  constexpr ArgumentsOf named("reduce_sum");
+  constexpr uint32_t kOut = named["out"];
+  return run(args, kAllDims, false, kOut, Reduction::Sum, 0);
 }
 husk_status reduce_sum_dims(const Arguments& args) { return run_along(args, 2, 4, Reduction::Sum); }
 husk_status reduce_mean(const Arguments& args) {
-  return run(args, kAllDims, false, 2, Reduction::Mean, 0);
+  constexpr ArgumentsOf named("reduce_mean");
+  constexpr uint32_t kOut = named["out"];
+  return run(args, kAllDims, false, kOut, Reduction::Mean, 0);
 }
 husk_status reduce_mean_dims(const Arguments& args) {
-  return run_along(args, 2, 4, Reduction::Mean);
+  constexpr ArgumentsOf named("reduce_mean_dims");
+  constexpr uint32_t kKeepdim = named["keepdim"], kOut = named["out"];
+  return run_along(args, kKeepdim, kOut, Reduction::Mean);
 }
 husk_status reduce_prod(const Arguments& args) {
-  return run(args, kAllDims, false, 2, Reduction::Product, 0);
+  constexpr ArgumentsOf named("reduce_prod");
+  constexpr uint32_t kOut = named["out"];
+  return run(args, kAllDims, false, kOut, Reduction::Product, 0);
 }
 husk_status reduce_prod_dim(const Arguments& args) {
-  return run_along(args, 2, 4, Reduction::Product);
+  constexpr ArgumentsOf named("reduce_prod_dim");
+  constexpr uint32_t kKeepdim = named["keepdim"], kOut = named["out"];
+  return run_along(args, kKeepdim, kOut, Reduction::Product);
 }
 husk_status reduce_all(const Arguments& args) {
-  return run(args, kAllDims, false, 1, Reduction::All, 0);
+  constexpr ArgumentsOf named("reduce_all");
+  constexpr uint32_t kOut = named["out"];
+  return run(args, kAllDims, false, kOut, Reduction::All, 0);
 }
 husk_status reduce_any(const Arguments& args) {
-  return run(args, kAllDims, false, 1, Reduction::Any, 0);
+  constexpr ArgumentsOf named("reduce_any");
+  constexpr uint32_t kOut = named["out"];
+  return run(args, kAllDims, false, kOut, Reduction::Any, 0);
 }
 husk_status reduce_all_dim(const Arguments& args) { return run_along(args, 2, 3, Reduction::All); }
 husk_status reduce_any_dim(const Arguments& args) { return run_along(args, 2, 3, Reduction::Any); }
 
 husk_status reduce_var(const Arguments& args) {
+  constexpr ArgumentsOf named("reduce_var");
+  constexpr uint32_t kDim = named["dim"], kCorrection = named["correction"],
+                     kKeepdim = named["keepdim"], kOut = named["out"];
   double correction = 1;
   bool keep = false;
-  if (!args.none(2)) HUSK_TRY(args.get_number(2, correction));
-  HUSK_TRY(args.get_bool(3, keep));
-  return run(args, 1, keep, 4, Reduction::Variance, correction);
+  if (!args.none(kCorrection)) HUSK_TRY(args.get_number(kCorrection, correction));
+  HUSK_TRY(args.get_bool(kKeepdim, keep));
+  return run(args, kDim, keep, kOut, Reduction::Variance, correction);
 }
 
 }  // namespace husk::host

@@ -2,6 +2,7 @@
 // element after the other.
 #include <cmath>
 
+#include "contracts.h"
 #include "core/arguments.h"
 #include "core/arithmetic.h"
 #include "core/loop.h"
@@ -140,17 +141,19 @@ husk_status cummax(const Arguments& args) { return extreme(args, true); }
 husk_status cummin(const Arguments& args) { return extreme(args, false); }
 
 husk_status logcumsumexp(const Arguments& args) {
+  constexpr ArgumentsOf named("logcumsumexp");
+  constexpr uint32_t kSelf = named["self"], kOut = named["out"];
   int32_t dim = 0;
-  HUSK_TRY(check(args, 2, dim));
-  HUSK_TRY(args.check_same_dtype(2, 0));
-  return visit_argument<Floats | Halves>(args, 0, [&](auto tag) {
+  HUSK_TRY(check(args, kOut, dim));
+  HUSK_TRY(args.check_same_dtype(kOut, kSelf));
+  return visit_argument<Floats | Halves>(args, kSelf, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    each_scan(args, dim, args[2], args[2], [&](const ScanRow& row, const int64_t(&at)[3]) {
+    each_scan(args, dim, args[kOut], args[kOut], [&](const ScanRow& row, const int64_t(&at)[3]) {
       double total = -__builtin_inf();
       each_index(row.cancellation, row.count, [&](int64_t i) {
-        total = log_sum(total,
-                        static_cast<double>(get(data_of<T>(args[0]) + at[0] + i * row.strides[0])));
-        set(writable<T>(args[2]) + at[1] + i * row.strides[1], static_cast<Value<T>>(total));
+        total = log_sum(
+            total, static_cast<double>(get(data_of<T>(args[kSelf]) + at[0] + i * row.strides[0])));
+        set(writable<T>(args[kOut]) + at[1] + i * row.strides[1], static_cast<Value<T>>(total));
       });
     });
   });

@@ -1,6 +1,7 @@
 // aten::segment_reduce and index_reduce.
 #include <cstring>
 
+#include "contracts.h"
 #include "core/arguments.h"
 #include "core/arithmetic.h"
 #include "core/checked.h"
@@ -66,30 +67,34 @@ struct Segments {
 }  // namespace
 
 husk_status segment_reduce(const Arguments& args) {
-  HUSK_TRY(args.check_tensor(0, 1, kMaxRank));
+  constexpr ArgumentsOf named("segment_reduce");
+  constexpr uint32_t kData = named["data"], kReduce = named["reduce"], kLengths = named["lengths"],
+                     kIndices = named["indices"], kOffsets = named["offsets"],
+                     kAxis = named["axis"], kInitial = named["initial"], kOut = named["out"];
+  HUSK_TRY(args.check_tensor(kData, 1, kMaxRank));
   SegmentReduce reduce{};
-  HUSK_TRY(reduce_of(args, 1, reduce));
-  if (!args.none(3))
-    return args.argument_error(3, HUSK_UNSUPPORTED, "is given; give lengths or offsets");
-  const uint32_t list_at = args.none(2) ? 4 : 2;
-  HUSK_TRY(args.check_tensor(list_at, 1, args[0].rank));
+  HUSK_TRY(reduce_of(args, kReduce, reduce));
+  if (!args.none(kIndices))
+    return args.argument_error(kIndices, HUSK_UNSUPPORTED, "is given; give lengths or offsets");
+  const uint32_t list_at = args.none(kLengths) ? kOffsets : kLengths;
+  HUSK_TRY(args.check_tensor(list_at, 1, args[kData].rank));
   HUSK_TRY(args.check_index_dtype(list_at));
-  const husk_op_arg &data = args[0], &list = args[list_at], &out = args[8];
+  const husk_op_arg &data = args[kData], &list = args[list_at], &out = args[kOut];
   int32_t axis = 0;
-  HUSK_TRY(args.get_dim(5, data.rank, axis));
+  HUSK_TRY(args.get_dim(kAxis, data.rank, axis));
   if (axis != list.rank - 1)
-    return args.argument_error(5, HUSK_INVALID_ARGUMENT,
+    return args.argument_error(kAxis, HUSK_INVALID_ARGUMENT,
                                "is not the last dimension of the segments");
   double initial = 0;
-  if (!args.none(7)) HUSK_TRY(args.get_number(7, initial));
-  HUSK_TRY(args.check_tensor(8, data.rank, data.rank));
-  HUSK_TRY(args.check_same_dtype(8, 0));
-  Segments segments{list, list_at == 2, list.sizes[axis] - (list_at == 2 ? 0 : 1),
+  if (!args.none(kInitial)) HUSK_TRY(args.get_number(kInitial, initial));
+  HUSK_TRY(args.check_tensor(kOut, data.rank, data.rank));
+  HUSK_TRY(args.check_same_dtype(kOut, kData));
+  Segments segments{list, list_at == kLengths, list.sizes[axis] - (list_at == kLengths ? 0 : 1),
                     list.strides[axis]};
   if (segments.count < 0)
     return args.argument_error(list_at, HUSK_INVALID_ARGUMENT, "has no last offset");
   for (int32_t d = 0; d < data.rank; ++d) {
-    HUSK_TRY(args.check_size(8, d, d == axis ? segments.count : data.sizes[d],
+    HUSK_TRY(args.check_size(kOut, d, d == axis ? segments.count : data.sizes[d],
                              "segments, or the data's"));
     if (d < axis) HUSK_TRY(args.check_size(list_at, d, data.sizes[d], "the data's"));
   }
@@ -99,7 +104,7 @@ husk_status segment_reduce(const Arguments& args) {
   for (int32_t d = 0; d < data.rank; ++d) rows.strides[1][d] = d < axis ? list.strides[d] : 0;
   rows.drop(axis);
   bool in_range = true;
-  HUSK_TRY(visit_argument<Floats | Halves>(args, 0, [&](auto tag) {
+  HUSK_TRY(visit_argument<Floats | Halves>(args, kData, [&](auto tag) {
     using T = typename decltype(tag)::type;
     in_range = each_while(rows, [&](const int64_t(&at)[3]) {
       int64_t from = segments.has_lengths ? 0 : segments.count >= 0 ? segments.number(at[1], 0) : 0;
@@ -110,14 +115,15 @@ husk_status segment_reduce(const Arguments& args) {
         else if (!checked_subtract(segments.number(at[1], s + 1), from, length))
           return false;
         if (from < 0 || length < 0 || length > data.sizes[axis] - from) return false;
-        double total = start_value(reduce, !args.none(7), initial);
+        double total = start_value(reduce, !args.none(kInitial), initial);
         each_index(args.cancellation, length, [&](int64_t i) {
           total = combine(
               reduce, total,
               static_cast<double>(get(data_of<T>(data) + at[0] + (from + i) * data.strides[axis])));
         });
         if (reduce == SegmentReduce::Mean && length > 0) total /= static_cast<double>(length);
-        if (reduce == SegmentReduce::Mean && length == 0 && args.none(7)) total = __builtin_nan("");
+        if (reduce == SegmentReduce::Mean && length == 0 && args.none(kInitial))
+          total = __builtin_nan("");
         set(writable<T>(out) + at[2] + s * out.strides[axis], static_cast<Value<T>>(total));
         from += length;
         return true;
@@ -132,13 +138,17 @@ husk_status segment_reduce(const Arguments& args) {
 // index_reduce is a scatter_reduce with the same index for all rows: the index broadcasts to the
 // source.
 husk_status index_reduce(const Arguments& args) {
-  HUSK_TRY(copy_elements(args, 6, 0));
-  HUSK_TRY(args.check_same_shape(6, 0));
-  HUSK_TRY(args.check_tensor(2, 0, 1));
-  HUSK_TRY(args.check_tensor(3, args[0].rank, args[0].rank));
+  constexpr ArgumentsOf named("index_reduce");
+  constexpr uint32_t kSelf = named["self"], kDim = named["dim"], kIndex = named["index"],
+                     kSource = named["source"], kReduce = named["reduce"],
+                     kIncludeSelf = named["include_self"], kOut = named["out"];
+  HUSK_TRY(copy_elements(args, kOut, kSelf));
+  HUSK_TRY(args.check_same_shape(kOut, kSelf));
+  HUSK_TRY(args.check_tensor(kIndex, 0, 1));
+  HUSK_TRY(args.check_tensor(kSource, args[kSelf].rank, args[kSelf].rank));
   int32_t dim = 0;
-  HUSK_TRY(args.get_dim(1, args[0].rank, dim));
-  const husk_op_arg &index = args[2], &source = args[3];
+  HUSK_TRY(args.get_dim(kDim, args[kSelf].rank, dim));
+  const husk_op_arg &index = args[kIndex], &source = args[kSource];
   const int64_t count = source.rank > 0 ? source.sizes[dim] : 1;
   if (numel(index) != count) {
     return fail(args.error, HUSK_INVALID_ARGUMENT,
@@ -151,7 +161,8 @@ husk_status index_reduce(const Arguments& args) {
   expanded.rank = source.rank;
   expanded.sizes = source.sizes;
   expanded.strides = strides;
-  const husk_op_arg scattered[] = {args[6], args[1], expanded, source, args[4], args[5]};
+  const husk_op_arg scattered[] = {args[kOut], args[kDim],    expanded,
+                                   source,     args[kReduce], args[kIncludeSelf]};
   const Op op{args.op, nullptr, "self dim index source reduce include_self"};
   return scatter_reduce_into(Arguments(op, args, scattered, 6));
 }

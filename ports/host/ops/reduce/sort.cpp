@@ -6,6 +6,7 @@
 #include <functional>
 #include <iterator>
 
+#include "contracts.h"
 #include "core/arguments.h"
 #include "core/heap.h"
 #include "core/loop.h"
@@ -226,21 +227,24 @@ husk_status sort_stable(const Arguments& args) { return sort_along(args, 2, 3, 4
 husk_status sort(const Arguments& args) { return sort_along(args, 1, 2, 3); }
 
 husk_status topk(const Arguments& args) {
-  HUSK_TRY(args.check_tensor(0));
+  constexpr ArgumentsOf named("topk");
+  constexpr uint32_t kSelf = named["self"], kK = named["k"], kDim = named["dim"],
+                     kLargest = named["largest"];
+  HUSK_TRY(args.check_tensor(kSelf));
   Operands at{0, 5, 6, 0};
   int64_t k = 0;
   bool largest = false;
-  HUSK_TRY(args.get_int(1, k));
-  HUSK_TRY(args.get_dim(2, args[0].rank, at.dim));
-  HUSK_TRY(args.get_bool(3, largest));
-  const int64_t length = args[0].rank > 0 ? args[0].sizes[at.dim] : 1;
+  HUSK_TRY(args.get_int(kK, k));
+  HUSK_TRY(args.get_dim(kDim, args[kSelf].rank, at.dim));
+  HUSK_TRY(args.get_bool(kLargest, largest));
+  const int64_t length = args[kSelf].rank > 0 ? args[kSelf].sizes[at.dim] : 1;
   if (k < 0 || k > length)
-    return args.argument_error(1, HUSK_INVALID_INPUT,
+    return args.argument_error(kK, HUSK_INVALID_INPUT,
                                "is not between 0 and the size of the dimension");
-  if (args[0].rank == 0) k = 1;  // the result of a scalar has one element for every k
+  if (args[kSelf].rank == 0) k = 1;  // the result of a scalar has one element for every k
   HUSK_TRY(check_outputs(args, at, k));
-  if (length >> 32 != 0 && dtype_bytes(args[0].dtype) < 8) {
-    return args.argument_error(0, HUSK_UNSUPPORTED,
+  if (length >> 32 != 0 && dtype_bytes(args[kSelf].dtype) < 8) {
+    return args.argument_error(kSelf, HUSK_UNSUPPORTED,
                                "has 2^32 or more elements along the dimension");
   }
   return each_sorted(

@@ -3,6 +3,7 @@
 // of them, so that no copy of the tensor is needed.
 #include <algorithm>
 
+#include "contracts.h"
 #include "core/arguments.h"
 #include "core/loop.h"
 #include "core/sort_key.h"
@@ -303,32 +304,38 @@ constexpr ArgumentIndices kAcrossDim{1, 3, 4, 5, true};
 }  // namespace
 
 husk_status unique(const Arguments& args) {
-  HUSK_TRY(args.check_tensor(0));
-  HUSK_TRY(args.check_tensor(4, 1, 1));
-  HUSK_TRY(args.check_same_dtype(4, 0));
+  constexpr ArgumentsOf named("unique");
+  constexpr uint32_t kSelf = named["self"], kReturnInverse = named["return_inverse"],
+                     kReturnCounts = named["return_counts"], kOut = named["out"],
+                     kInverse = named["inverse"], kCounts = named["counts"];
+  HUSK_TRY(args.check_tensor(kSelf));
+  HUSK_TRY(args.check_tensor(kOut, 1, 1));
+  HUSK_TRY(args.check_same_dtype(kOut, kSelf));
   Keys keys;
-  if (!keys_of(args[0].dtype, keys)) return args.unsupported_dtype(0);
+  if (!keys_of(args[kSelf].dtype, keys)) return args.unsupported_dtype(kSelf);
   bool wants_inverse = false, wants_counts = false;
-  HUSK_TRY(args.get_bool(2, wants_inverse));
-  HUSK_TRY(args.get_bool(3, wants_counts));
-  Request r{args, &args[0], &args[4], nullptr, nullptr};
-  HUSK_TRY(get_optional_output(args, 5, wants_inverse, r.inverse));
-  HUSK_TRY(get_optional_output(args, 6, wants_counts, r.counts));
-  if (r.inverse) HUSK_TRY(args.check_same_shape(5, 0));
-  const int64_t capacity = args[4].sizes[0];
-  if (r.counts) HUSK_TRY(args.check_vector(6, capacity, "one for each different element"));
+  HUSK_TRY(args.get_bool(kReturnInverse, wants_inverse));
+  HUSK_TRY(args.get_bool(kReturnCounts, wants_counts));
+  Request r{args, &args[kSelf], &args[kOut], nullptr, nullptr};
+  HUSK_TRY(get_optional_output(args, kInverse, wants_inverse, r.inverse));
+  HUSK_TRY(get_optional_output(args, kCounts, wants_counts, r.counts));
+  if (r.inverse) HUSK_TRY(args.check_same_shape(kInverse, kSelf));
+  const int64_t capacity = args[kOut].sizes[0];
+  if (r.counts) HUSK_TRY(args.check_vector(kCounts, capacity, "one for each different element"));
   clear_counts(args, r.counts);
   const int64_t count = find_unique(r, keys, capacity);
   return count == capacity ? husk_status{HUSK_OK} : args.wrong_result_size(capacity, count);
 }
 
 husk_status unique_sizes(const Arguments& args) {
-  HUSK_TRY(args.check_tensor(0));
-  HUSK_TRY(args.check_result(4));
+  constexpr ArgumentsOf named("unique_sizes");
+  constexpr uint32_t kSelf = named["self"], kSize = named["size"];
+  HUSK_TRY(args.check_tensor(kSelf));
+  HUSK_TRY(args.check_result(kSize));
   Keys keys;
-  if (!keys_of(args[0].dtype, keys)) return args.unsupported_dtype(0);
-  *static_cast<int64_t*>(args[4].data) = find_unique({args, &args[0], nullptr, nullptr, nullptr},
-                                                     keys, 0);
+  if (!keys_of(args[kSelf].dtype, keys)) return args.unsupported_dtype(kSelf);
+  *static_cast<int64_t*>(args[kSize].data) = find_unique(
+      {args, &args[kSelf], nullptr, nullptr, nullptr}, keys, 0);
   return HUSK_OK;
 }
 

@@ -4,6 +4,7 @@
 // of 2.
 #include <cmath>
 
+#include "contracts.h"
 #include "core/arguments.h"
 #include "core/complex_row.h"
 #include "core/loop.h"
@@ -241,94 +242,102 @@ bool is_complex_dtype(int32_t dtype) { return dtype == HUSK_C64 || dtype == HUSK
 }  // namespace
 
 husk_status fft_c2c(const Arguments& args) {
-  HUSK_TRY(args.check_tensor(0, 1, kMaxRank));
-  HUSK_TRY(args.check_tensor(4));
-  HUSK_TRY(args.check_same_shape(4, 0));
-  HUSK_TRY(args.check_same_dtype(4, 0));
-  if (!is_complex_dtype(args[0].dtype)) return args.unsupported_dtype(0);
+  constexpr ArgumentsOf named("fft_c2c");
+  constexpr uint32_t kSelf = named["self"], kForward = named["forward"], kOut = named["out"];
+  HUSK_TRY(args.check_tensor(kSelf, 1, kMaxRank));
+  HUSK_TRY(args.check_tensor(kOut));
+  HUSK_TRY(args.check_same_shape(kOut, kSelf));
+  HUSK_TRY(args.check_same_dtype(kOut, kSelf));
+  if (!is_complex_dtype(args[kSelf].dtype)) return args.unsupported_dtype(kSelf);
   bool forward = true;
-  HUSK_TRY(args.get_bool(3, forward));
+  HUSK_TRY(args.get_bool(kForward, forward));
   Transform t{};
-  HUSK_TRY(read_transform(args, args[0].rank, args[0].sizes, -1, t));
+  HUSK_TRY(read_transform(args, args[kSelf].rank, args[kSelf].sizes, -1, t));
   Need need;
   for (int64_t i = 0; i < t.count; ++i)
-    HUSK_TRY(check_length(args, args[0].sizes[t.dims[i]], true, need));
-  HUSK_TRY(copy_elements(args, 4, 0));
+    HUSK_TRY(check_length(args, args[kSelf].sizes[t.dims[i]], true, need));
+  HUSK_TRY(copy_elements(args, kOut, kSelf));
   return with_line(args, [&](Line& line) {
     for (int64_t i = 0; i < t.count; ++i) {
       const double scale = i == 0 ? t.scale : 1;
-      if (args[4].dtype == HUSK_C64)
-        transform_dim<float>(args, args[4], t.dims[i], forward, scale, line);
+      if (args[kOut].dtype == HUSK_C64)
+        transform_dim<float>(args, args[kOut], t.dims[i], forward, scale, line);
       else
-        transform_dim<double>(args, args[4], t.dims[i], forward, scale, line);
+        transform_dim<double>(args, args[kOut], t.dims[i], forward, scale, line);
     }
   });
 }
 
 husk_status fft_r2c(const Arguments& args) {
-  HUSK_TRY(args.check_tensor(0, 1, kMaxRank));
-  const int32_t rank = args[0].rank;
-  HUSK_TRY(args.check_tensor(4, rank, rank));
-  const bool wide = args[0].dtype == HUSK_F64;
-  if (!wide && args[0].dtype != HUSK_F32) return args.unsupported_dtype(0);
-  HUSK_TRY(args.check_dtype(4, wide ? HUSK_C128 : HUSK_C64));
+  constexpr ArgumentsOf named("fft_r2c");
+  constexpr uint32_t kSelf = named["self"], kOnesided = named["onesided"], kOut = named["out"];
+  HUSK_TRY(args.check_tensor(kSelf, 1, kMaxRank));
+  const int32_t rank = args[kSelf].rank;
+  HUSK_TRY(args.check_tensor(kOut, rank, rank));
+  const bool wide = args[kSelf].dtype == HUSK_F64;
+  if (!wide && args[kSelf].dtype != HUSK_F32) return args.unsupported_dtype(kSelf);
+  HUSK_TRY(args.check_dtype(kOut, wide ? HUSK_C128 : HUSK_C64));
   bool half = true;
-  HUSK_TRY(args.get_bool(3, half));
+  HUSK_TRY(args.get_bool(kOnesided, half));
   Transform t{};
-  HUSK_TRY(read_transform(args, rank, args[0].sizes, -1, t));
+  HUSK_TRY(read_transform(args, rank, args[kSelf].sizes, -1, t));
   const int32_t last = t.dims[t.count - 1];
   for (int32_t d = 0; d < rank; ++d) {
-    HUSK_TRY(args.check_size(4, d, d == last && half ? args[0].sizes[d] / 2 + 1 : args[0].sizes[d],
-                             "the points of self"));
+    HUSK_TRY(args.check_size(
+        kOut, d, d == last && half ? args[kSelf].sizes[d] / 2 + 1 : args[kSelf].sizes[d],
+        "the points of self"));
   }
   Need need;
   for (int64_t i = 0; i < t.count; ++i)
-    HUSK_TRY(check_length(args, args[0].sizes[t.dims[i]], t.dims[i] != last, need));
+    HUSK_TRY(check_length(args, args[kSelf].sizes[t.dims[i]], t.dims[i] != last, need));
   return with_line(args, [&](Line& line) {
     if (wide)
-      real_to_complex<double>(args, args[0], args[4], last, t.scale, line);
+      real_to_complex<double>(args, args[kSelf], args[kOut], last, t.scale, line);
     else
-      real_to_complex<float>(args, args[0], args[4], last, t.scale, line);
+      real_to_complex<float>(args, args[kSelf], args[kOut], last, t.scale, line);
     for (int64_t i = 0; i + 1 < t.count; ++i)
       if (wide)
-        transform_dim<double>(args, args[4], t.dims[i], true, 1, line);
+        transform_dim<double>(args, args[kOut], t.dims[i], true, 1, line);
       else
-        transform_dim<float>(args, args[4], t.dims[i], true, 1, line);
+        transform_dim<float>(args, args[kOut], t.dims[i], true, 1, line);
   });
 }
 
 husk_status fft_c2r(const Arguments& args) {
-  HUSK_TRY(args.check_tensor(0, 1, kMaxRank));
-  const int32_t rank = args[0].rank;
-  HUSK_TRY(args.check_tensor(4, rank, rank));
-  if (!is_complex_dtype(args[0].dtype)) return args.unsupported_dtype(0);
-  const bool wide = args[0].dtype == HUSK_C128;
-  HUSK_TRY(args.check_dtype(4, wide ? HUSK_F64 : HUSK_F32));
+  constexpr ArgumentsOf named("fft_c2r");
+  constexpr uint32_t kSelf = named["self"], kDim = named["dim"],
+                     kLastDimSize = named["last_dim_size"], kOut = named["out"];
+  HUSK_TRY(args.check_tensor(kSelf, 1, kMaxRank));
+  const int32_t rank = args[kSelf].rank;
+  HUSK_TRY(args.check_tensor(kOut, rank, rank));
+  if (!is_complex_dtype(args[kSelf].dtype)) return args.unsupported_dtype(kSelf);
+  const bool wide = args[kSelf].dtype == HUSK_C128;
+  HUSK_TRY(args.check_dtype(kOut, wide ? HUSK_F64 : HUSK_F32));
   int64_t size = 0;
-  HUSK_TRY(args.get_int(3, size));
+  HUSK_TRY(args.get_int(kLastDimSize, size));
   Need need;
   HUSK_TRY(check_length(args, size, false, need));
   Transform t{};
-  HUSK_TRY(read_transform(args, rank, args[0].sizes, size, t));
+  HUSK_TRY(read_transform(args, rank, args[kSelf].sizes, size, t));
   const int32_t last = t.dims[t.count - 1];
   for (int32_t d = 0; d < rank; ++d)
-    HUSK_TRY(
-        args.check_size(4, d, d == last ? size : args[0].sizes[d], "last_dim_size, or self's"));
-  HUSK_TRY(args.check_size(0, last, size / 2 + 1, "half of last_dim_size, and one"));
+    HUSK_TRY(args.check_size(kOut, d, d == last ? size : args[kSelf].sizes[d],
+                             "last_dim_size, or self's"));
+  HUSK_TRY(args.check_size(kSelf, last, size / 2 + 1, "half of last_dim_size, and one"));
   if (t.count == 1) {
     return with_line(args, [&](Line& line) {
       if (wide)
-        complex_to_real<Complex128, double>(args, args[0], args[4], last, t.scale, line);
+        complex_to_real<Complex128, double>(args, args[kSelf], args[kOut], last, t.scale, line);
       else
-        complex_to_real<Complex<float>, float>(args, args[0], args[4], last, t.scale, line);
+        complex_to_real<Complex<float>, float>(args, args[kSelf], args[kOut], last, t.scale, line);
     });
   }
   if (args.none(kWorkspace))
-    return args.argument_error(1, HUSK_UNSUPPORTED,
+    return args.argument_error(kDim, HUSK_UNSUPPORTED,
                                "has several dimensions, which need a workspace: export the model "
                                "again");
   for (int64_t i = 0; i + 1 < t.count; ++i)
-    HUSK_TRY(check_length(args, args[0].sizes[t.dims[i]], false, need));
+    HUSK_TRY(check_length(args, args[kSelf].sizes[t.dims[i]], false, need));
   return real_of_several(args, t, need);
 }
 

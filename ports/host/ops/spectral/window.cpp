@@ -1,6 +1,7 @@
 // aten::hann_window.
 #include <cmath>
 
+#include "contracts.h"
 #include "core/arguments.h"
 #include "core/element.h"
 #include "core/loop.h"
@@ -31,9 +32,11 @@ husk_status hann(const Arguments& args, uint32_t out_at, bool periodic) {
 husk_status hann_window(const Arguments& args) { return hann(args, 5, true); }
 
 husk_status hann_window_periodic(const Arguments& args) {
+  constexpr ArgumentsOf named("hann_window_periodic");
+  constexpr uint32_t kPeriodic = named["periodic"], kOut = named["out"];
   bool periodic = false;
-  HUSK_TRY(args.get_bool(1, periodic));
-  return hann(args, 6, periodic);
+  HUSK_TRY(args.get_bool(kPeriodic, periodic));
+  return hann(args, kOut, periodic);
 }
 
 }  // namespace husk::host

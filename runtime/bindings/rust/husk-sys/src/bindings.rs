@@ -185,6 +185,8 @@ pub struct husk_engine_options {
     pub cancel_user: *mut c_void,
     pub max_packed_bytes: u64,
     pub max_program_bytes: u64,
+    pub rank: u32,
+    pub world: u32,
 }
 
 #[repr(C)]
@@ -266,6 +268,8 @@ pub struct husk_op_context {
     pub cancel_user: *mut c_void,
     pub packed: *const *mut c_void,
     pub scratch: *mut c_void,
+    pub rank: u32,
+    pub world: u32,
 }
 
 #[repr(C)]
@@ -686,7 +690,7 @@ fn layouts() {
     assert_eq!(offset_of!(husk_constant_update, constant), 0);
     assert_eq!(offset_of!(husk_constant_update, reserved), 4);
     assert_eq!(offset_of!(husk_constant_update, bytes), 8);
-    assert_eq!(size_of::<husk_engine_options>(), 168);
+    assert_eq!(size_of::<husk_engine_options>(), 176);
     assert_eq!(align_of::<husk_engine_options>(), 8);
     assert_eq!(offset_of!(husk_engine_options, struct_size), 0);
     assert_eq!(offset_of!(husk_engine_options, device_index), 4);
@@ -713,6 +717,8 @@ fn layouts() {
     assert_eq!(offset_of!(husk_engine_options, cancel_user), 144);
     assert_eq!(offset_of!(husk_engine_options, max_packed_bytes), 152);
     assert_eq!(offset_of!(husk_engine_options, max_program_bytes), 160);
+    assert_eq!(offset_of!(husk_engine_options, rank), 168);
+    assert_eq!(offset_of!(husk_engine_options, world), 172);
     assert_eq!(size_of::<husk_error>(), 252);
     assert_eq!(align_of::<husk_error>(), 4);
     assert_eq!(offset_of!(husk_error, code), 0);
@@ -748,7 +754,7 @@ fn layouts() {
     assert_eq!(offset_of!(husk_op_arg, string), 64);
     assert_eq!(offset_of!(husk_op_arg, floats), 72);
     assert_eq!(offset_of!(husk_op_arg, tensors), 80);
-    assert_eq!(size_of::<husk_op_context>(), 72);
+    assert_eq!(size_of::<husk_op_context>(), 80);
     assert_eq!(align_of::<husk_op_context>(), 8);
     assert_eq!(offset_of!(husk_op_context, struct_size), 0);
     assert_eq!(offset_of!(husk_op_context, reserved), 4);
@@ -760,6 +766,8 @@ fn layouts() {
     assert_eq!(offset_of!(husk_op_context, cancel_user), 48);
     assert_eq!(offset_of!(husk_op_context, packed), 56);
     assert_eq!(offset_of!(husk_op_context, scratch), 64);
+    assert_eq!(offset_of!(husk_op_context, rank), 72);
+    assert_eq!(offset_of!(husk_op_context, world), 76);
     assert_eq!(size_of::<husk_packing>(), 32);
     assert_eq!(align_of::<husk_packing>(), 8);
     assert_eq!(offset_of!(husk_packing, struct_size), 0);

@@ -58,7 +58,7 @@ impl Engine {
     pub fn builder() -> EngineBuilder {
         EngineBuilder {
             options: unsafe { std::mem::zeroed() },
-            cuda: false,
+            port: "host".to_string(),
             threads: 1,
             kept: Kept::default(),
         }
@@ -129,18 +129,33 @@ unsafe extern "C" fn free(user: *mut c_void, _: *const c_void) {
     drop(Box::from_raw(user as *mut Vec<Line>));
 }
 
+/// The port of the library with a name.
+fn find_port(name: &str) -> Result<*const husk_port, Error> {
+    let text = CString::new(name).unwrap_or_default();
+    let port = unsafe { husk_port_find(text.as_ptr()) };
+    if port.is_null() {
+        let remedy = "give \"host\", or another one that it was built with";
+        return Err(invalid(format!("the library has no port {:?}: {}", name, remedy)));
+    }
+    Ok(port)
+}
+
 /// The options of an engine.
 pub struct EngineBuilder {
     options: husk_engine_options,
-    cuda: bool,
+    port: String,
     threads: u32,
     kept: Kept,
 }
 
 impl EngineBuilder {
     /// Runs programs on a GPU.
-    pub fn cuda(mut self, index: i32) -> Self {
-        self.cuda = true;
+    pub fn cuda(self, index: i32) -> Self {
+        self.port("cuda", index)
+    }
+    /// Runs programs on the device number `index` of the port with this name, such as "cuda".
+    pub fn port(mut self, name: &str, index: i32) -> Self {
+        self.port = name.to_string();
         self.options.device_index = index;
         self
     }
@@ -178,8 +193,7 @@ impl EngineBuilder {
     pub fn build(mut self) -> Result<Engine, Error> {
         self.options.struct_size = std::mem::size_of_val(&self.options) as u32;
         self.options.require_op_contracts = 1;
-        let port: &[u8] = if self.cuda { b"cuda\0" } else { b"host\0" };
-        self.options.port = unsafe { husk_port_find(port.as_ptr().cast()) };
+        self.options.port = find_port(&self.port)?;
         if self.threads > 1 {
             let mut threads = Box::new(husk_threads { user: null_mut(), count: 0, parallel: None });
             check(|error| unsafe {

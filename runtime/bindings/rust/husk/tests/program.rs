@@ -289,6 +289,15 @@ fn a_machine_without_a_gpu_says_so() {
 }
 
 #[test]
+fn a_port_has_a_name() {
+    let engine = Engine::builder().port("host", 0).build().unwrap();
+    assert!(!engine.device_name().unwrap().is_empty());
+    let error = Engine::builder().port("tpu", 0).build().err().unwrap();
+    assert_eq!(error.status(), Status::InvalidArgument);
+    assert!(error.text().contains("no port \"tpu\""), "{}", error);
+}
+
+#[test]
 fn types_are_sent_between_threads_as_the_contract_says() {
     fn sent<T: Send>() {}
     fn shared<T: Send + Sync>() {}
