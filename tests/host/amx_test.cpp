@@ -68,9 +68,7 @@ class Amx : public HostDevice {
  protected:
   void SetUp() override {
     HostDevice::SetUp();
-#if defined(__x86_64__)
-    use(host::Isa::Amx);  // for the sizes of parts; no op is called
-#endif
+    use({"Amx", host::cpu_set::kAmx});  // for the sizes of parts; no op is called
   }
 
   // A product with its parts, as on so many threads.

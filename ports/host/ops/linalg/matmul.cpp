@@ -5,6 +5,7 @@
 
 #include "core/arguments.h"
 #include "core/arithmetic.h"
+#include "core/kernel_choice.h"
 #include "core/loop.h"
 #include "device.h"
 #include "error.h"
@@ -269,40 +270,34 @@ bool product_knows(int32_t dtype) {
   return visit<Ints | Halves | Floats | Complexes>(dtype, [](auto) {});
 }
 
+#if defined(__x86_64__)
+constexpr Features kBf16Set = cpu_set::kAvx512Bf16;
+#else
+constexpr Features kBf16Set = cpu_set::kArmBf16;
+#endif
+
 bool product_run(const Device& device, const Product& product) {
   if (!has_kernels(product.dtype)) return product_run_plain(product);
   // One row is multiplied in f32 by the other kernels, because memory is slower than that.
-  if (device.isa >= Isa::Bf16 && product.dtype == HUSK_BF16 &&
+  if (product.dtype == HUSK_BF16 && device.features.has(kBf16Set) &&
       ((product.m > 1 && product.n > 1) || product.packed_b.data)) {
 #if defined(__x86_64__)
-    if (device.isa == Isa::Amx && product_run_amx(product)) return true;
+    if (device.features.has(cpu_set::kAmx) && product_run_amx(product)) return true;
 #endif
     product_run_bf16(product);
     return true;
   }
-  switch (device.isa) {
-#if defined(__x86_64__)
-    case Isa::Amx:
-    case Isa::Bf16:
-    case Isa::Avx512: product_run_avx512(product); break;
-    case Isa::Avx2: product_run_avx2(product); break;
-#endif
-    default: product_run_baseline(product);
-  }
+  constexpr KernelFor<void (*)(const Product&)> kRuns[] = HUSK_KERNELS(product_run);
+  best_kernel(device, kRuns)(product);
   return true;
 }
 
 int64_t product_pack(const Device& device, const ProductPacking& packing, void* to) {
-  if (device.isa >= Isa::Bf16 && packing.dtype == HUSK_BF16) return product_pack_bf16(packing, to);
-  switch (device.isa) {
-#if defined(__x86_64__)
-    case Isa::Amx:
-    case Isa::Bf16:
-    case Isa::Avx512: return product_pack_avx512(packing, to);
-    case Isa::Avx2: return product_pack_avx2(packing, to);
-#endif
-    default: return product_pack_baseline(packing, to);
-  }
+  if (packing.dtype == HUSK_BF16 && device.features.has(kBf16Set))
+    return product_pack_bf16(packing, to);
+  constexpr KernelFor<int64_t (*)(const ProductPacking&, void*)> kPacks[] = HUSK_KERNELS(
+      product_pack);
+  return best_kernel(device, kPacks)(packing, to);
 }
 
 husk_status mm(const Arguments& args) { return multiply(args, product_operands(2)); }

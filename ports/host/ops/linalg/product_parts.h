@@ -18,15 +18,10 @@ struct ProductSplit {
   int64_t part_rows, part_columns;
   int64_t rows, columns;  // the number of parts
 
-  ProductSplit(const Product& p, [[maybe_unused]] const Device& device,
-               const husk_threads* threads) {
+  ProductSplit(const Product& p, const Device& device, const husk_threads* threads) {
     constexpr int64_t kMaxColumns = 256, kColumnStep = 64, kFewColumns = 32;
     constexpr double kMinWork = 1 << 17;
-#if defined(__x86_64__)
-    const bool amx = device.isa == Isa::Amx && p.dtype == HUSK_BF16;
-#else
-    const bool amx = false;
-#endif
+    const bool amx = device.features.has(cpu_set::kAmx) && p.dtype == HUSK_BF16;
     // The most rows of a block of the kernels, and a multiple of the rows that they compute at
     // once.
     const int64_t max_rows = amx ? 256 : 216, row_step = amx ? 32 : 12;
