@@ -1,5 +1,6 @@
 // mm, addmm, bmm and baddbmm, compared with loops in double.
 #include "host_device.h"
+#include "linalg/product_choice.h"
 #include "tensor.h"
 
 namespace husk::host_test {
@@ -309,6 +310,63 @@ TEST_F(Product, Precision) {
       EXPECT_LT(worst, 1e-5 * scale);
     }
   }
+}
+
+// The kernels for a and b of these formats; null if there are none.
+using RunProduct = bool (*)(const host::Product&);
+RunProduct run_of(host::Features cpu, husk_dtype a, host::Format b) {
+  const host::Device device({}, cpu, nullptr);
+  const host::ProductKernels* kernels = host::product_kernels(device, a, b);
+  return kernels ? kernels->run : nullptr;
+}
+
+TEST(ProductKernels, AreFoundByFormatsAndFeatures) {
+  using namespace host::feature;
+  using namespace host::cpu_set;
+#if defined(__x86_64__)
+  const struct {
+    host::Features cpu;
+    RunProduct f32, bf16;
+  } rows[] = {
+      {kBaseline, host::product_run_baseline, host::product_run_baseline},
+      {kAvx2 | AvxVnni, host::product_run_avx2, host::product_run_avx2},
+      {kAvx2 | Avx512F, host::product_run_avx2, host::product_run_avx2},
+      {kAvx512, host::product_run_avx512, host::product_run_avx512},
+      {kAvx512 | Avx512Vnni, host::product_run_avx512, host::product_run_avx512},
+      {kAvx512 | AmxTile | AmxInt8, host::product_run_avx512, host::product_run_avx512},
+      {kAvx512Bf16, host::product_run_avx512, host::product_run_bf16},
+      {kAvx512Bf16 | AmxTile | AmxInt8, host::product_run_avx512, host::product_run_bf16},
+      {kAmx, host::product_run_avx512, host::product_run_amx},
+  };
+#else
+  const struct {
+    host::Features cpu;
+    RunProduct f32, bf16;
+  } rows[] = {
+      {kArmBaseline, host::product_run_baseline, host::product_run_baseline},
+      {kArmBaseline | Dotprod | I8mm, host::product_run_baseline, host::product_run_baseline},
+      {kArmBf16, host::product_run_baseline, host::product_run_bf16},
+  };
+#endif
+  for (const auto& row : rows) {
+    SCOPED_TRACE(::testing::Message() << row.cpu.bits);
+    for (const husk_dtype dtype : {HUSK_F32, HUSK_F64, HUSK_F16})
+      EXPECT_EQ(run_of(row.cpu, dtype, {dtype, 0}), row.f32) << dtype;
+    EXPECT_EQ(run_of(row.cpu, HUSK_BF16, {HUSK_BF16, 0}), row.bf16);
+    for (const husk_dtype dtype : {HUSK_U8, HUSK_I8, HUSK_I16, HUSK_I32, HUSK_I64, HUSK_C64})
+      EXPECT_EQ(run_of(row.cpu, dtype, {dtype, 0}), host::product_run_plain) << dtype;
+  }
+}
+
+// Formats that no kernel knows are refused, and are not computed as others.
+TEST(ProductKernels, AreMissingForOtherFormats) {
+  const host::Features cpu = host::cpu_features();
+  for (husk_dtype dtype : {HUSK_BOOL, HUSK_U16, HUSK_U32, HUSK_U64, HUSK_F8E5M2, HUSK_DTYPE_NONE})
+    EXPECT_EQ(run_of(cpu, dtype, {dtype, 0}), nullptr) << dtype;
+  EXPECT_EQ(run_of(cpu, HUSK_F32, {HUSK_I8, 0}), nullptr);
+  EXPECT_EQ(run_of(cpu, HUSK_BF16, {HUSK_F32, 0}), nullptr);
+  EXPECT_EQ(run_of(cpu, HUSK_F32, {HUSK_F32, 32}), nullptr);
+  EXPECT_EQ(run_of(cpu, HUSK_F32, {HUSK_U8, 32}), nullptr);
 }
 
 }  // namespace

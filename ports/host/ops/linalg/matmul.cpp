@@ -5,7 +5,6 @@
 
 #include "core/arguments.h"
 #include "core/arithmetic.h"
-#include "core/kernel_choice.h"
 #include "core/loop.h"
 #include "device.h"
 #include "error.h"
@@ -88,9 +87,10 @@ husk_status multiply(const Arguments& args, const Operands& at,
   product.k = a.sizes[column];
   product.out_row = out.strides[row];
   product.out_column = out.strides[column];
-  product.packed_b.data = args.packed(at.b);
+  product.b = {nullptr, b.strides[row], b.strides[column], {b.dtype, 0}, {args.packed(at.b), 0}};
   if (numel(out) == 0) return HUSK_OK;
-  if (!product_knows(product.dtype)) return args.unsupported_dtype(at.a);
+  const ProductKernels* kernels = product_kernels(*device, product.dtype, product.b.format);
+  if (!kernels) return args.unsupported_dtype(at.a);
   const bool batched = at.rank == 3;
   const int64_t batches = batched ? out.sizes[0] : 1;
   const ProductSplit split(product, *device, args.context->threads);
@@ -103,12 +103,12 @@ husk_status multiply(const Arguments& args, const Operands& at,
       p.cancellation = &taken.cancellation;
       p.scratch = taken.scratch;
       p.a = {batch_of(a, batched ? a.strides[0] : 0, i), a.strides[row], a.strides[column]};
-      p.b = {batch_of(b, batched ? b.strides[0] : 0, i), b.strides[row], b.strides[column]};
+      p.b.data = batch_of(b, batched ? b.strides[0] : 0, i);
       p.out = const_cast<void*>(batch_of(out, batched ? out.strides[0] : 0, i));
       if (adds)
         p.self = {batch_of(args[at.self], batched ? self[0] : 0, i), self[row], self[column]};
       split.restrict_to(p, part % split.parts());
-      product_run(*device, p);
+      product_run(*device, kernels, p);
     }
   });
   return HUSK_OK;
@@ -151,8 +151,11 @@ husk_status linear(const Arguments& args) {
   product.k = input.sizes[1];
   product.alpha = product.beta = 1;
   product.a = {input.data, input.strides[0], input.strides[1]};
-  product.b = {weight.data, weight.strides[1], weight.strides[0]};
-  product.packed_b.data = args.packed(kWeight);
+  product.b = {weight.data,
+               weight.strides[1],
+               weight.strides[0],
+               {weight.dtype, 0},
+               {args.packed(kWeight), 0}};
   product.out = out.data;
   product.out_row = out.strides[0];
   product.out_column = out.strides[1];
@@ -171,7 +174,7 @@ husk_status pack_operand(const Arguments& args, uint32_t operand, int32_t along,
   const ProductPacking matrix = {static_cast<husk_dtype>(b.dtype),
                                  b.sizes[along],
                                  b.sizes[across],
-                                 {b.data, b.strides[along], b.strides[across]},
+                                 {b.data, b.strides[along], b.strides[across], {b.dtype, 0}, {}},
                                  &args.cancellation};
   packing.bytes = static_cast<uint64_t>(product_pack(*device, matrix, packing.data));
   return HUSK_OK;
@@ -219,13 +222,16 @@ husk_status addbmm(const Arguments& args) {
   product.out_column = out.strides[1];
   if (numel(out) == 0) return HUSK_OK;
   if (product.beta != 0) product.self = {args[0].data, self[0], self[1]};
+  product.b = {nullptr, b.strides[1], b.strides[2], {b.dtype, 0}, {}};
+  const ProductKernels* kernels = product_kernels(*device, product.dtype, product.b.format);
+  if (!kernels) return args.unsupported_dtype(1);
   // Products over nothing are all 0, so that one of them stands for every matrix of the batches.
   if (a.sizes[0] == 0) product.k = 0;
   for (int64_t i = 0; i == 0 || (product.k > 0 && i < a.sizes[0]); ++i) {
     if (args.cancellation.ends(1)) return HUSK_CANCELLED;
     product.a = {batch_of(a, a.strides[0], i), a.strides[1], a.strides[2]};
-    product.b = {batch_of(b, b.strides[0], i), b.strides[1], b.strides[2]};
-    if (!product_run(*device, product)) return args.unsupported_dtype(1);
+    product.b.data = batch_of(b, b.strides[0], i);
+    product_run(*device, kernels, product);
     product.self = {out.data, out.strides[0], out.strides[1]};
     product.beta = 1;
   }
@@ -264,40 +270,6 @@ husk_status int_mm(const Arguments& args) {
     });
   });
   return HUSK_OK;
-}
-
-bool product_knows(int32_t dtype) {
-  return visit<Ints | Halves | Floats | Complexes>(dtype, [](auto) {});
-}
-
-#if defined(__x86_64__)
-constexpr Features kBf16Set = cpu_set::kAvx512Bf16;
-#else
-constexpr Features kBf16Set = cpu_set::kArmBf16;
-#endif
-
-bool product_run(const Device& device, const Product& product) {
-  if (!has_kernels(product.dtype)) return product_run_plain(product);
-  // One row is multiplied in f32 by the other kernels, because memory is slower than that.
-  if (product.dtype == HUSK_BF16 && device.features.has(kBf16Set) &&
-      ((product.m > 1 && product.n > 1) || product.packed_b.data)) {
-#if defined(__x86_64__)
-    if (device.features.has(cpu_set::kAmx) && product_run_amx(product)) return true;
-#endif
-    product_run_bf16(product);
-    return true;
-  }
-  constexpr KernelFor<void (*)(const Product&)> kRuns[] = HUSK_KERNELS(product_run);
-  best_kernel(device, kRuns)(product);
-  return true;
-}
-
-int64_t product_pack(const Device& device, const ProductPacking& packing, void* to) {
-  if (packing.dtype == HUSK_BF16 && device.features.has(kBf16Set))
-    return product_pack_bf16(packing, to);
-  constexpr KernelFor<int64_t (*)(const ProductPacking&, void*)> kPacks[] = HUSK_KERNELS(
-      product_pack);
-  return best_kernel(device, kPacks)(packing, to);
 }
 
 husk_status mm(const Arguments& args) { return multiply(args, product_operands(2)); }

@@ -6,7 +6,7 @@
 #include "core/arithmetic.h"
 #include "core/parallel.h"
 #include "device.h"
-#include "linalg/product.h"
+#include "linalg/product_choice.h"
 
 namespace husk::host {
 
@@ -50,24 +50,28 @@ struct ProductSplit {
   void restrict_to(Product& p, int64_t part) const {
     const int64_t i = part % rows, j = part / rows, bytes = dtype_bytes(p.dtype),
                   row = i * part_rows, column = j * part_columns;
-    const auto move = [&](const void* data, int64_t elements) {
-      return static_cast<const unsigned char*>(data) + elements * bytes;
+    const auto move = [](const void* data, int64_t distance) {
+      return static_cast<const unsigned char*>(data) + distance;
     };
     p.m = i + 1 < rows ? part_rows : p.m - row;
     p.n = j + 1 < columns ? part_columns : p.n - column;
-    p.a.data = move(p.a.data, row * p.a.row);
-    p.b.data = move(p.b.data, column * p.b.column);
-    p.packed_b.column += column;
-    p.out = const_cast<unsigned char*>(move(p.out, row * p.out_row + column * p.out_column));
+    p.a.data = move(p.a.data, row * p.a.row * bytes);
+    p.b.data = move(p.b.data, column * p.b.column * dtype_bytes(p.b.format.dtype));
+    p.b.packed.column += column;
+    p.out = const_cast<unsigned char*>(
+        move(p.out, (row * p.out_row + column * p.out_column) * bytes));
     for (MatrixView* view : {&p.self, &p.residual})
-      if (view->data) view->data = move(view->data, row * view->row + column * view->column);
+      if (view->data)
+        view->data = move(view->data, (row * view->row + column * view->column) * bytes);
   }
 };
 
-// Computes a product, whose dtype product_knows and whose output is not empty, on all threads.
+// Computes a product, for whose formats there are kernels and whose output is not empty, on all
+// threads.
 inline void run_product_in_parts(const Arguments& args, const Device& device,
                                  const Product& product) {
   const ProductSplit split(product, device, args.context->threads);
+  const ProductKernels* kernels = product_kernels(device, product.dtype, product.b.format);
   const double work = static_cast<double>(product.m) * static_cast<double>(product.n) *
                       static_cast<double>(product.k);
   run_in_parts(args, split.parts(), split.rows, work, [&](Parts& taken) {
@@ -76,7 +80,7 @@ inline void run_product_in_parts(const Arguments& args, const Device& device,
       p.cancellation = &taken.cancellation;
       p.scratch = taken.scratch;
       split.restrict_to(p, part);
-      product_run(device, p);
+      product_run(device, kernels, p);
     }
   });
 }

@@ -43,8 +43,7 @@ void multiply(const Arguments& args, const Lstm& l, MatrixView a, const husk_op_
   p.n = 4 * l.hidden;
   p.k = depth;
   p.a = a;
-  p.b = {weight.data, weight.strides[1], weight.strides[0]};
-  p.packed_b.data = packed;
+  p.b = {weight.data, weight.strides[1], weight.strides[0], {weight.dtype, 0}, {packed, 0}};
   p.self = self;
   p.out = gates.data;
   p.out_row = gates.row;
