@@ -231,7 +231,8 @@ husk_status addbmm(const Arguments& args) {
     if (args.cancellation.ends(1)) return HUSK_CANCELLED;
     product.a = {batch_of(a, a.strides[0], i), a.strides[1], a.strides[2]};
     product.b.data = batch_of(b, b.strides[0], i);
-    product_run(*device, kernels, product);
+    Product p = product;
+    product_run(*device, kernels, p);
     product.self = {out.data, out.strides[0], out.strides[1]};
     product.beta = 1;
   }

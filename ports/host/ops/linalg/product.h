@@ -70,21 +70,22 @@ struct ProductPacking {
 };
 
 // The functions of the rows of ProductKernels. `run` returns false, and computes nothing, if other
-// kernels are faster. The CPU must support the set of features that is called.
+// kernels are faster. It may transpose the product, so that nothing is copied for a small one. The
+// CPU must support the set of features that is called.
 
 // Products of ints, of complex numbers and of floats that no kernel knows.
-bool product_run_plain(const Product& product);
+bool product_run_plain(Product& product);
 
 // Products of floats. The same code is compiled for three sets of features.
-bool product_run_baseline(const Product& product);
-bool product_run_avx2(const Product& product);
-bool product_run_avx512(const Product& product);
+bool product_run_baseline(Product& product);
+bool product_run_avx2(Product& product);
+bool product_run_avx512(Product& product);
 // Only bf16, with instructions for it. Returns false for one row or one column of a matrix that is
 // not packed, because memory is slower than the instructions of f32 there.
-bool product_run_bf16(const Product& product);
+bool product_run_bf16(Product& product);
 // Only bf16, by tiles. Returns false if there are few rows or columns. The layout of a packed b is
 // that of product_run_bf16.
-bool product_run_amx(const Product& product);
+bool product_run_amx(Product& product);
 
 int64_t product_pack_baseline(const ProductPacking& packing, void* to);
 int64_t product_pack_avx2(const ProductPacking& packing, void* to);

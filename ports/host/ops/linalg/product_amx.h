@@ -271,7 +271,7 @@ constexpr int64_t kAmxMinRows = 2;
 
 // Computes a product, or returns false if there are so few rows or columns that AVX-512 BF16 is
 // faster.
-[[maybe_unused]] bool run_amx_product(Product p) {
+[[maybe_unused]] bool run_amx_product(Product& p) {
   if (!are_pairs_faster(p)) return false;
   if (p.m <= 0 || p.n <= 0) return true;
   if (p.b.packed.data) {

@@ -21,7 +21,7 @@ namespace {
 
 // The rows for equal formats stand from the best to the last one, which computes every product. A
 // row without `run` is none.
-constexpr ProductKernels kTable[] = {
+constexpr ProductKernels kProducts[] = {
     HUSK_PRODUCTS(HUSK_F32),
     HUSK_PRODUCTS(HUSK_F64),
     HUSK_PRODUCTS(HUSK_F16),
@@ -43,7 +43,7 @@ constexpr ProductKernels kTable[] = {
 
 // The first row from `row` on that the device has for these formats.
 const ProductKernels* next_row(const ProductKernels* row, Features cpu, husk_dtype a, Format b) {
-  for (; row != kTable + sizeof kTable / sizeof *kTable; ++row)
+  for (; row != kProducts + sizeof kProducts / sizeof *kProducts; ++row)
     if (row->a == a && row->b.dtype == b.dtype && row->b.group == b.group && row->run &&
         cpu.has(row->needs))
       return row;
@@ -53,10 +53,10 @@ const ProductKernels* next_row(const ProductKernels* row, Features cpu, husk_dty
 }  // namespace
 
 const ProductKernels* product_kernels(const Device& device, husk_dtype a, Format b) {
-  return next_row(kTable, device.features, a, b);
+  return next_row(kProducts, device.features, a, b);
 }
 
-void product_run(const Device& device, const ProductKernels* kernels, const Product& product) {
+void product_run(const Device& device, const ProductKernels* kernels, Product& product) {
   while (kernels && !kernels->run(product))
     kernels = next_row(kernels + 1, device.features, kernels->a, kernels->b);
 }

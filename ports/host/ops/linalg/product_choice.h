@@ -19,8 +19,9 @@ struct ProductKernels {
   husk_dtype a;
   Format b;
   Features needs;
-  // Computes a product, or computes nothing and returns false if the next row does it faster.
-  bool (*run)(const Product& product);
+  // Computes a product, or computes nothing and returns false if the next row does it faster. May
+  // transpose the product.
+  bool (*run)(Product& product);
   // Returns the bytes of the packed matrix, and writes it to `to` if that is not null. Returns 0 if
   // products of this size do not use one. Null if the kernels read no packed matrix.
   int64_t (*pack)(const ProductPacking& packing, void* to);
@@ -30,8 +31,8 @@ struct ProductKernels {
 const ProductKernels* product_kernels(const Device& device, husk_dtype a, Format b);
 
 // Computes a product with `kernels`, which product_kernels() returned for its formats, or with
-// other kernels of these formats.
-void product_run(const Device& device, const ProductKernels* kernels, const Product& product);
+// other kernels of these formats. May transpose the product.
+void product_run(const Device& device, const ProductKernels* kernels, Product& product);
 
 // Returns the bytes of the packed matrix, and writes it to `to` if that is not null. Returns 0 if
 // products of these formats and sizes do not use one.

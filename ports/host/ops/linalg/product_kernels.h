@@ -773,7 +773,7 @@ inline void put_thin_side_first(Product& p) {
 }
 
 template <class T, class S, class P>
-void run_typed(Product p) {
+void run_typed(Product& p) {
   if (p.b.packed.data) return run_packed<T, S, P>(p);
   put_thin_side_first(p);
   if (is_thin<S>(p)) return run_thin<T, S, P>(p);
@@ -781,7 +781,7 @@ void run_typed(Product p) {
   run_blocks<T, S, P>(p);
 }
 
-[[maybe_unused]] bool run_product(const Product& p) {
+[[maybe_unused]] bool run_product(Product& p) {
   if (p.m <= 0 || p.n <= 0) return true;
   switch (p.dtype) {
     case HUSK_F16: run_typed<float, Half, float>(p); break;
@@ -807,7 +807,7 @@ void run_typed(Product p) {
 }
 // One row is multiplied in f32 by other kernels, because memory is slower than that.
 inline bool are_pairs_faster(const Product& p) { return (p.m > 1 && p.n > 1) || p.b.packed.data; }
-[[maybe_unused]] bool run_bf16_product(const Product& p) {
+[[maybe_unused]] bool run_bf16_product(Product& p) {
   if (!are_pairs_faster(p)) return false;
   if (p.m > 0 && p.n > 0) run_typed<float, BFloat16, BFloat16Pair>(p);
   return true;

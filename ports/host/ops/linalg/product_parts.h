@@ -16,9 +16,11 @@ namespace husk::host {
 // a part of their own.
 struct ProductSplit {
   int64_t part_rows, part_columns;
-  int64_t rows, columns;  // the number of parts
+  int64_t rows, columns;   // the number of parts
+  int64_t bytes, b_bytes;  // of an element of a and of b
 
-  ProductSplit(const Product& p, const Device& device, const husk_threads* threads) {
+  ProductSplit(const Product& p, const Device& device, const husk_threads* threads)
+      : bytes(dtype_bytes(p.dtype)), b_bytes(dtype_bytes(p.b.format.dtype)) {
     constexpr int64_t kMaxColumns = 256, kColumnStep = 64, kFewColumns = 32;
     constexpr double kMinWork = 1 << 17;
     const bool amx = device.features.has(cpu_set::kAmx) && p.dtype == HUSK_BF16;
@@ -48,15 +50,14 @@ struct ProductSplit {
 
   // Restricts p to a part. Parts with the same columns of b come one after another.
   void restrict_to(Product& p, int64_t part) const {
-    const int64_t i = part % rows, j = part / rows, bytes = dtype_bytes(p.dtype),
-                  row = i * part_rows, column = j * part_columns;
+    const int64_t i = part % rows, j = part / rows, row = i * part_rows, column = j * part_columns;
     const auto move = [](const void* data, int64_t distance) {
       return static_cast<const unsigned char*>(data) + distance;
     };
     p.m = i + 1 < rows ? part_rows : p.m - row;
     p.n = j + 1 < columns ? part_columns : p.n - column;
     p.a.data = move(p.a.data, row * p.a.row * bytes);
-    p.b.data = move(p.b.data, column * p.b.column * dtype_bytes(p.b.format.dtype));
+    p.b.data = move(p.b.data, column * p.b.column * b_bytes);
     p.b.packed.column += column;
     p.out = const_cast<unsigned char*>(
         move(p.out, (row * p.out_row + column * p.out_column) * bytes));

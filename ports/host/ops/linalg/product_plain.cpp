@@ -41,7 +41,7 @@ void multiply(const Product& p) {
 
 }  // namespace
 
-bool product_run_plain(const Product& product) {
+bool product_run_plain(Product& product) {
   return visit<kPlainProducts>(product.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     if constexpr (!has_kernels(dtype_of<T>)) multiply<T>(product);

@@ -102,10 +102,10 @@ void multiply_inputs(const Arguments& args, const Lstm& l, const Chunk& c, float
   }
 }
 
-using Cell = void (*)(const LstmCell& cell);
+using CellRun = void (*)(const LstmCell& cell);
 
-Cell cell_of(const Device& device) {
-  constexpr KernelFor<Cell> kCells[] = HUSK_KERNELS(lstm_cell);
+CellRun cell_of(const Device& device) {
+  constexpr KernelFor<CellRun> kCells[] = HUSK_KERNELS(lstm_cell);
   return best_kernel(device, kCells);
 }
 
@@ -118,7 +118,7 @@ void run_step(const Arguments& args, const Lstm& l, const Chunk& c, int64_t step
   const MatrixView out = step_of(*l.out, step, c.first), cell = rows_of(*l.last_cell, c.first),
                    last = rows_of(*l.last_state, c.first);
   const double work = static_cast<double>(c.rows) * static_cast<double>(l.hidden) * kCellWork;
-  const Cell run_cell = cell_of(*l.device);
+  const CellRun run_cell = cell_of(*l.device);
   run_in_parts(args, c.rows, work, [&](Parts& taken) {
     for (int64_t i = 0; taken.next(i);)
       run_cell({gates + i * row, l.state_bias ? static_cast<float*>(l.state_bias->data) : nullptr,
