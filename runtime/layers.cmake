@@ -3,11 +3,16 @@
 # and husk_core make the same border a link error.
 cmake_minimum_required(VERSION 3.25)
 
+# The sources of `folder` include of the folders `layers` those that are ALLOWED.
 function(husk_check_layer folder)   # ALLOWED...
-  file(GLOB_RECURSE sources ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../${folder}/*.h
-    ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../${folder}/*.cpp)
+  get_filename_component(root ${CMAKE_CURRENT_FUNCTION_LIST_DIR} DIRECTORY)
+  file(GLOB_RECURSE sources ${root}/${folder}/*.h ${root}/${folder}/*.cpp ${root}/${folder}/*.def)
+  if(NOT sources)
+    message(FATAL_ERROR "${folder}, which runtime/layers.cmake names, has no sources")
+  endif()
+  list(JOIN layers "|" any)
   foreach(source ${sources})
-    file(STRINGS ${source} includes REGEX "^#include \"(base|model|plan|program|session)/")
+    file(STRINGS ${source} includes REGEX "^#include \"(${any})/")
     foreach(include ${includes})
       string(REGEX REPLACE "^#include \"([a-z]+)/.*" "\\1" layer "${include}")
       if(NOT layer IN_LIST ARGN)
@@ -17,6 +22,7 @@ function(husk_check_layer folder)   # ALLOWED...
   endforeach()
 endfunction()
 
+set(layers base model plan program session)   # of runtime/src
 husk_check_layer(runtime/src/base base)
 husk_check_layer(runtime/src/model base model)
 husk_check_layer(runtime/src/plan base model plan)
@@ -26,3 +32,20 @@ husk_check_layer(runtime/signature base)
 husk_check_layer(runtime/weights base model)
 husk_check_layer(compiler base model plan)
 husk_check_layer(ports)
+
+set(layers ir read passes write tools)   # of compiler
+husk_check_layer(compiler/ir ir)
+husk_check_layer(compiler/read ir read)
+husk_check_layer(compiler/passes ir read passes)
+husk_check_layer(compiler/write ir read passes write)
+
+# The folders of operators of the host lie between the ground, `core`, and the roof, `library`.
+set(layers core elementwise indexing library linalg movement nn random reduce spectral)
+husk_check_layer(ports/host/src)
+husk_check_layer(ports/host/ops/core core)
+foreach(folder elementwise indexing linalg movement random spectral)
+  husk_check_layer(ports/host/ops/${folder} core ${folder})
+endforeach()
+husk_check_layer(ports/host/ops/nn core linalg nn)
+husk_check_layer(ports/host/ops/reduce core indexing reduce)
+husk_check_layer(ports/host/ops/library core linalg nn library)

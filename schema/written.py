@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-ROW = re.compile(r"^HUSK_([A-Z_]+)\((.*)\)$", re.MULTILINE)
+ROW = re.compile(r"^HUSK_([A-Z0-9_]+)\((.*)\)$", re.MULTILINE)
 
 Rows = dict[str, list[list[str]]]  # of each list, by its macro without HUSK_
 Files = Mapping[str, Callable[[Rows], str]]  # the texts by the paths of the files

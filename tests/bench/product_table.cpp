@@ -104,7 +104,7 @@ void print_element() {
 int main() {
   using namespace husk::host;
 #if HUSK_BF16_TILES
-  if (cpu_isa() != Isa::Amx) return 1;  // it also asks for the permission to use tiles
+  if (!cpu_features().has(cpu_set::kAmx)) return 1;  // it also asks for the permission to use tiles
 #endif
 #if HUSK_BF16_PAIRS
   print_element<float, BFloat16, BFloat16Pair>();

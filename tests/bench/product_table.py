@@ -14,12 +14,17 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TABLE = ROOT / "ports/host/ops/linalg/product_table.h"
-AVX2 = ["-mavx2", "-mfma", "-mf16c"]
-AVX512 = [*AVX2, *(f"-mavx512{part}" for part in ("f", "bw", "dq", "vl"))]
-AVX512 += ["-mprefer-vector-width=512"]
-BF16 = [*AVX512, "-mavx512bf16"]
-AMX = [*BF16, "-mamx-tile", "-mamx-bf16"]
-SETS = {"baseline": [], "avx2": AVX2, "avx512": AVX512, "bf16": BF16, "amx": AMX}
+sys.path.insert(0, str(ROOT / "compiler/torch/husk/host"))
+import cpus  # noqa: E402
+
+LONG = ["-mprefer-vector-width=512"]  # as ports/host/CMakeLists.txt
+SETS = {
+  "baseline": [],
+  "avx2": [*cpus.SETS["Avx2"][2]],
+  "avx512": [*cpus.SETS["Avx512"][2], *LONG],
+  "bf16": [*cpus.SETS["Avx512Bf16"][2], *LONG],
+  "amx": [*cpus.SETS["Amx"][2], *LONG],
+}
 HEAD = """\
 // Written by tests/bench/product_table.py, which measures the kernels.
 // The most rows of a product that reads its second operand in place instead of packing it.
@@ -46,7 +51,8 @@ def measure(folder, name):
   """The numbers of an instruction set: two lists for each dtype that it computes. None if the CPU
   does not have the set."""
   ops = ROOT / "ports/host/ops"
-  folders = [ops, ROOT / "ports/host/src", ROOT / "ports/host/include", ROOT / "runtime/include"]
+  folders = [ops, *(ROOT / path for path in ("ports/host/src", "ports/host/include"))]
+  folders += [ROOT / "runtime/include", ROOT / "schema"]
   program = folder / name
   subprocess.run(
     ["c++", "-std=c++17", "-O3", "-DNDEBUG", "-ffp-contract=fast", "-fno-math-errno", *SETS[name]]

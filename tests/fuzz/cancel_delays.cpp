@@ -27,6 +27,7 @@
 #include <husk/port_host.h>
 
 #include "compile.h"
+#include "cpu_sets.h"
 #include "device.h"
 #include "grown.h"
 #include "op_scratch.h"
@@ -141,8 +142,10 @@ class Search {
     const Call& call = calls_[index];
     if (!is_wanted(call.name)) return;
     const husk_op& row = *ops_.at(call.name);
-    const auto sets = static_cast<uint64_t>(husk::host::cpu_isa());
-    husk::host::Device device({}, static_cast<husk::host::Isa>(1 + pick(sets)), nullptr);
+    const std::vector<husk::host_test::CpuSet> sets = husk::host_test::sets_of(
+        husk::host::cpu_features());
+    const husk::host_test::CpuSet& set = sets[pick(sets.size())];
+    husk::host::Device device({}, set.features, nullptr);
     // Sizes that are equal stay equal, in most rounds, and one or two of them change.
     std::set<int64_t> sizes;
     std::set<std::pair<size_t, int32_t>> dims;
@@ -172,8 +175,8 @@ class Search {
       });
     }
     if (grown) args = grown->args;
-    std::snprintf(current, sizeof(current), "%s, call %zu, instruction set %d, %s",
-                  call.name.c_str(), index, static_cast<int>(device.isa), change.c_str());
+    std::snprintf(current, sizeof(current), "%s, call %zu, %s, %s", call.name.c_str(), index,
+                  set.name, change.c_str());
     husk_op_context context = HUSK_OP_CONTEXT_INIT;
     husk_error error = {};
     context.user = row.user;

@@ -19,7 +19,7 @@
 #include <husk/detail/dtype.h>
 
 #include "correct_calls.h"
-#include "cpu.h"
+#include "cpu_sets.h"
 #include "device.h"
 #include "noise.h"
 #include "op_scratch.h"
@@ -581,9 +581,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const Row& fuzzed = rows[index];
   const husk_op& row = fuzzed.op;
   Choices choices(data + 2, size - 2);
-  static husk::host::Device device({}, husk::host::cpu_isa(), nullptr);
-  device.isa = static_cast<husk::host::Isa>(
-      choices.pick(1, static_cast<int>(husk::host::cpu_isa())));
+  static const std::vector<husk::host_test::CpuSet> sets = husk::host_test::sets_of(
+      husk::host::cpu_features());
+  static husk::host::Device device({}, husk::host::cpu_features(), nullptr);
+  device.features = sets[static_cast<size_t>(choices.pick(1, static_cast<int>(sets.size()))) - 1]
+                        .features;
   const HostileCall call(choices, fuzzed);
   if (!call.allowed) return 0;
   if (verbose) print(row, call.args);

@@ -8,7 +8,7 @@
 
 namespace husk::fuzz {
 
-// How often an op of ports/host/ops/core/pack.def was called, and how often it returned HUSK_OK.
+// How often an op of ports/host/ops/library/pack.def was called, and how often it returned HUSK_OK.
 struct OpCalls {
   const char* name;
   uint64_t calls, finished;

@@ -136,7 +136,7 @@ class Trial {
     }
   }
   bool succeeds(const husk_op& op) {
-    static host::Device device({}, host::cpu_isa(), nullptr);
+    static host::Device device({}, host::cpu_features(), nullptr);
     static host_test::OpScratch scratch;
     husk_error error = {};
     const husk_op_context context = host_test::context_for(op, &device, scratch);

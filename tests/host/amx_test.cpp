@@ -68,9 +68,7 @@ class Amx : public HostDevice {
  protected:
   void SetUp() override {
     HostDevice::SetUp();
-#if defined(__x86_64__)
-    use(host::Isa::Amx);  // for the sizes of parts; no op is called
-#endif
+    use({"Amx", host::cpu_set::kAmx});  // for the sizes of parts; no op is called
   }
 
   // A product with its parts, as on so many threads.
@@ -91,6 +89,11 @@ class Amx : public HostDevice {
 
   static host::MatrixView view(const Tensor& t) {
     return {t.bytes.data() + t.offset * 2, t.strides[0], t.strides[1]};
+  }
+
+  static host::Operand operand(const Tensor& t, const void* packed = nullptr) {
+    const host::MatrixView all = view(t);
+    return {all.data, all.row, all.column, {HUSK_BF16, 0}, {packed, 0}};
   }
 
   // Packs b as AVX-512 BF16 does. The memory has the exact size, so that a sanitizer finds reads
@@ -131,7 +134,7 @@ class Amx : public HostDevice {
     p.n = n;
     p.k = k;
     p.a = view(a);
-    p.b = view(b);
+    p.b = operand(b);
     p.self = {self.bytes.data(), 0, 1};
     p.residual = view(residual);
     p.activation = host::Activation::Relu;
@@ -163,8 +166,7 @@ class Amx : public HostDevice {
       for (const void* data :
            {static_cast<const void*>(nullptr), static_cast<const void*>(copy.data())}) {
         out.bytes = before;
-        p.packed_b = {data, 0};
-        p.b = view(data ? unread : b);
+        p.b = operand(data ? unread : b, data);
         run(p, threads);
         ASSERT_EQ(out.bytes, expected) << threads << " threads, packed " << (data != nullptr);
       }
@@ -225,7 +227,7 @@ TEST_F(Amx, CancelledProductsReleaseTiles) {
   p.n = 40;
   p.k = 1600;
   p.a = view(a);
-  p.b = view(b);
+  p.b = operand(b);
   p.out = out.bytes.data();
   p.out_row = 40;
   p.out_column = 1;

@@ -253,7 +253,7 @@ TEST_F(Contracts, AreWellFormed) {
 TEST_F(Contracts, HoldInCorrectCalls) {
   std::deque<Call> correct_calls;
   add_correct_calls(correct_calls);
-  const std::vector<host::Isa> supported = isas();
+  const std::vector<CpuSet> supported = sets();
   const Faults faults;
   uint32_t count = 0;
   const husk_op* ops = husk_host_ops(&count);
@@ -264,8 +264,8 @@ TEST_F(Contracts, HoldInCorrectCalls) {
     int successes = 0;
     for (const Call& correct : correct_calls) {
       if (correct.name != ops[i].name) continue;
-      for (host::Isa isa : supported) {
-        use(isa);
+      for (const CpuSet& set : supported) {
+        use(set);
         successes += check(ops[i], contract, correct.args, true, written);
       }
     }

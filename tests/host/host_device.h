@@ -10,6 +10,7 @@
 #include <husk/ops.h>
 #include <husk/port_host.h>
 
+#include "cpu_sets.h"
 #include "device.h"
 #include "op_scratch.h"
 
@@ -48,14 +49,9 @@ class HostDevice : public ::testing::Test {
     EXPECT_EQ(memory.live, 0);
   }
 
-  // The instruction sets that this CPU supports.
-  std::vector<host::Isa> isas() const {
-    std::vector<host::Isa> supported;
-    for (int i = 1; i <= static_cast<int>(host::cpu_isa()); ++i)
-      supported.push_back(static_cast<host::Isa>(i));
-    return supported;
-  }
-  void use(host::Isa isa) { static_cast<host::Device*>(device)->isa = isa; }
+  // The sets of features that this CPU has.
+  std::vector<CpuSet> sets() const { return sets_of(host::cpu_features()); }
+  void use(const CpuSet& set) { static_cast<host::Device*>(device)->features = set.features; }
 
   // The row of the op with this name. The op must exist.
   static const husk_op& op(const std::string& name) {

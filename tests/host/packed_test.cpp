@@ -124,8 +124,8 @@ TEST_F(Packed, OperatorsAskWhileTheyPack) {
   calls.push_back(convolution({1, 512, 2, 2}, {1024, 512, 1, 1}, 1));       // general
   calls.push_back(convolution({1, 256, 34, 34}, {256, 256, 3, 3}, 1));      // Winograd
   calls.push_back(convolution({1, 70000, 9, 9}, {70000, 1, 3, 3}, 70000));  // depthwise
-  for (const host::Isa isa : isas()) {
-    use(isa);
+  for (const CpuSet& set : sets()) {
+    use(set);
     for (const Call& call : calls) expect_end(call, 1);
   }
 }
@@ -137,11 +137,11 @@ TEST_F(Packed, Products) {
                                {4, 600, 65},  {5, 1, 100},    {8, 2, 31},    {11, 513, 95},
                                {12, 64, 256}, {13, 300, 257}, {25, 40, 300}, {217, 30, 128},
                                {250, 70, 90}, {1, 5000, 24},  {3, 5000, 32}, {12, 5000, 33}};
-  for (auto isa : isas()) {
-    use(isa);
+  for (const CpuSet& set : sets()) {
+    use(set);
     for (const int32_t dtype : {HUSK_F32, HUSK_F64, HUSK_BF16, HUSK_F16}) {
       const bool packs = dtype == HUSK_F32 || dtype == HUSK_F64 ||
-                         (dtype == HUSK_BF16 && isa >= host::Isa::Bf16);
+                         (dtype == HUSK_BF16 && set.multiplies_bf16());
       for (auto& [m, k, n] : shapes) {
         Tensor a(dtype, {m, k}), weight(dtype, {n, k}), mat(dtype, {k, n}), bias(dtype, {n}),
             out(dtype, {m, n}), column(dtype, {m, n}, {1, 0});
@@ -182,8 +182,8 @@ TEST_F(Packed, ProductsOfOtherOperandsAndFewColumnsAreNot) {
 
 // After one step, since the state of a second one is rounded.
 TEST_F(Packed, WeightsOfAnLstm) {
-  for (auto isa : isas()) {
-    use(isa);
+  for (const CpuSet& set : sets()) {
+    use(set);
     for (const int64_t sequences : {1, 3, 40}) {
       const int64_t width = 70, hidden = 48;
       Tensor input(HUSK_F32, {1, sequences, width}), input_weight(HUSK_F32, {4 * hidden, width}),
@@ -211,8 +211,8 @@ TEST_F(Packed, WeightsOfAnLstm) {
 TEST_F(Packed, Convolutions) {
   std::deque<Call> calls;
   add_large_calls(calls);
-  for (auto isa : isas()) {
-    use(isa);
+  for (const CpuSet& set : sets()) {
+    use(set);
     int convolutions = 0, copies = 0;
     for (Call& call : calls) {
       if (call.name != "husk::convolution" && call.name != "aten::convolution") continue;
@@ -243,8 +243,8 @@ TEST_F(Packed, Convolutions) {
 TEST_F(Packed, PairsOfConvolutions) {
   std::deque<Call> calls;
   add_large_calls(calls);
-  for (auto isa : isas()) {
-    use(isa);
+  for (const CpuSet& set : sets()) {
+    use(set);
     int pairs = 0;
     for (Call& call : calls) {
       if (call.name != "husk::convolution_depthwise") continue;

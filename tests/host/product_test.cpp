@@ -1,5 +1,6 @@
 // mm, addmm, bmm and baddbmm, compared with loops in double.
 #include "host_device.h"
+#include "linalg/product_choice.h"
 #include "tensor.h"
 
 namespace husk::host_test {
@@ -79,12 +80,12 @@ TEST_F(Product, OddSizes) {
       {20, 8, 40},   {9, 40, 20},   {12, 32, 64},  {13, 33, 17},  {96, 256, 8},  {97, 257, 31},
       {25, 70, 259}, {100, 64, 30}, {300, 3, 20},  {2, 2100, 9},  {10, 2100, 9}, {2, 5, 33},
       {7, 70, 64},   {8, 31, 4097}, {12, 33, 511}, {14, 63, 513}, {193, 33, 70}, {3, 4, 32}};
-  for (auto isa : isas()) {
-    use(isa);
+  for (const CpuSet& set : sets()) {
+    use(set);
     for (int32_t dtype : kDtypes) {
       for (auto& s : sizes) {
         const int64_t m = s[0], n = s[1], k = s[2];
-        SCOPED_TRACE(::testing::Message() << "isa " << static_cast<int>(isa));
+        SCOPED_TRACE(::testing::Message() << set.name);
         check_mm(Tensor(dtype, {m, k}), Tensor(dtype, {k, n}), Tensor(dtype, {m, n}));
         check_mm(Tensor(dtype, {m, k}), Tensor(dtype, {k, n}, {1, 0}), Tensor(dtype, {m, n}));
       }
@@ -95,8 +96,8 @@ TEST_F(Product, OddSizes) {
 TEST_F(Product, Strides) {
   const std::vector<int> orders[] = {{0, 1}, {1, 0}};
   const int64_t sizes[][3] = {{1, 37, 45}, {3, 29, 38}, {37, 2, 21}, {30, 41, 70}};
-  for (auto isa : isas()) {
-    use(isa);
+  for (const CpuSet& set : sets()) {
+    use(set);
     for (int32_t dtype : kDtypes) {
       for (auto& s : sizes) {
         for (int bits = 0; bits < 64; ++bits) {
@@ -111,8 +112,8 @@ TEST_F(Product, Strides) {
 }
 
 TEST_F(Product, ExpandedAndReversed) {
-  for (auto isa : isas()) {
-    use(isa);
+  for (const CpuSet& set : sets()) {
+    use(set);
     for (int64_t m : {2, 20}) {
       Tensor a(HUSK_F32, {m, 19}), b(HUSK_F32, {19, 40});
       a.strides = {0, 1};    // every row is the same one
@@ -124,8 +125,8 @@ TEST_F(Product, ExpandedAndReversed) {
 }
 
 TEST_F(Product, UnalignedToVectors) {
-  for (auto isa : isas()) {
-    use(isa);
+  for (const CpuSet& set : sets()) {
+    use(set);
     for (int64_t lead = 1; lead < 4; ++lead) {
       check_mm(Tensor(HUSK_F32, {20, 30}, {}, 0, lead), Tensor(HUSK_F32, {30, 50}, {}, 0, lead),
                Tensor(HUSK_F32, {20, 50}, {}, 0, lead));
@@ -147,8 +148,8 @@ TEST_F(Product, ZeroSizes) {
 }
 
 TEST_F(Product, EmptySumsAreZero) {
-  for (auto isa : isas()) {
-    use(isa);
+  for (const CpuSet& set : sets()) {
+    use(set);
     for (int64_t m : {1, 30})
       for (int32_t dtype : kDtypes)
         check_mm(Tensor(dtype, {m, 0}), Tensor(dtype, {0, 40}), Tensor(dtype, {m, 40}));
@@ -158,8 +159,8 @@ TEST_F(Product, EmptySumsAreZero) {
 // self has every shape that broadcasts; beta and alpha are ints or floats.
 TEST_F(Product, AddedSelf) {
   const std::vector<int64_t> shapes[] = {{}, {1}, {37}, {1, 37}, {30, 1}, {1, 1}, {30, 37}};
-  for (auto isa : isas()) {
-    use(isa);
+  for (const CpuSet& set : sets()) {
+    use(set);
     for (int32_t dtype : kDtypes) {
       for (auto& shape : shapes) {
         for (bool column_major : {false, true}) {
@@ -209,8 +210,8 @@ TEST_F(Product, SelfMayBeOut) {
 // the result.
 TEST_F(Product, NaN) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  for (auto isa : isas()) {
-    use(isa);
+  for (const CpuSet& set : sets()) {
+    use(set);
     for (int32_t dtype : kDtypes) {
       for (int64_t m : {1, 6}) {
         Tensor a(dtype, {m, 9}), b(dtype, {9, 35}), self(dtype, {35}), out(dtype, {m, 35});
@@ -268,8 +269,8 @@ TEST_F(Product, Batches) {
 // The instructions for bf16 take subnormal numbers as 0, other code computes with them. A product
 // of one row uses no such instructions.
 TEST_F(Product, SubnormalBFloat16) {
-  for (auto isa : isas()) {
-    use(isa);
+  for (const CpuSet& set : sets()) {
+    use(set);
     for (int64_t m : {1, 2, 30}) {
       for (bool row_major : {false, true}) {
         Tensor a(HUSK_BF16, {m, 3}), out(HUSK_BF16, {m, 40});
@@ -278,7 +279,7 @@ TEST_F(Product, SubnormalBFloat16) {
         for (int64_t i = 0; i < 3 * 40; ++i) b.set(i, 0x1p-127);
         ASSERT_EQ(call("aten::mm.out", {a.arg(), b.arg(), out.arg(HUSK_ACCESS_WRITE)}), HUSK_OK)
             << error.text;
-        const bool is_zero = isa >= host::Isa::Bf16 && m > 1;
+        const bool is_zero = set.multiplies_bf16() && m > 1;
         for (int64_t i = 0; i < m; ++i)
           for (int64_t j = 0; j < 40; ++j) EXPECT_EQ(out.get({i, j}), is_zero ? 0 : 3 * 0x1p-127);
       }
@@ -289,8 +290,8 @@ TEST_F(Product, SubnormalBFloat16) {
 // Long sums of random numbers have an error of at most 1e-5 of the largest result.
 TEST_F(Product, Precision) {
   std::uniform_real_distribution<float> pick(-1, 1);
-  for (auto isa : isas()) {
-    use(isa);
+  for (const CpuSet& set : sets()) {
+    use(set);
     for (int64_t m : {1, 20}) {
       Tensor a(HUSK_F32, {m, 5000}), b(HUSK_F32, {5000, 24}, {1, 0}), out(HUSK_F32, {m, 24});
       for (int64_t i = 0; i < m * 5000; ++i) a.set(i, pick(random));
@@ -309,6 +310,63 @@ TEST_F(Product, Precision) {
       EXPECT_LT(worst, 1e-5 * scale);
     }
   }
+}
+
+// The kernels for a and b of these formats; null if there are none.
+using RunProduct = bool (*)(host::Product&);
+RunProduct run_of(host::Features cpu, husk_dtype a, host::Format b) {
+  const host::Device device({}, cpu, nullptr);
+  const host::ProductKernels* kernels = host::product_kernels(device, a, b);
+  return kernels ? kernels->run : nullptr;
+}
+
+TEST(ProductKernels, AreFoundByFormatsAndFeatures) {
+  using namespace host::feature;
+  using namespace host::cpu_set;
+#if defined(__x86_64__)
+  const struct {
+    host::Features cpu;
+    RunProduct f32, bf16;
+  } rows[] = {
+      {kBaseline, host::product_run_baseline, host::product_run_baseline},
+      {kAvx2 | AvxVnni, host::product_run_avx2, host::product_run_avx2},
+      {kAvx2 | Avx512F, host::product_run_avx2, host::product_run_avx2},
+      {kAvx512, host::product_run_avx512, host::product_run_avx512},
+      {kAvx512 | Avx512Vnni, host::product_run_avx512, host::product_run_avx512},
+      {kAvx512 | AmxTile | AmxInt8, host::product_run_avx512, host::product_run_avx512},
+      {kAvx512Bf16, host::product_run_avx512, host::product_run_bf16},
+      {kAvx512Bf16 | AmxTile | AmxInt8, host::product_run_avx512, host::product_run_bf16},
+      {kAmx, host::product_run_avx512, host::product_run_amx},
+  };
+#else
+  const struct {
+    host::Features cpu;
+    RunProduct f32, bf16;
+  } rows[] = {
+      {kArmBaseline, host::product_run_baseline, host::product_run_baseline},
+      {kArmBaseline | Dotprod | I8mm, host::product_run_baseline, host::product_run_baseline},
+      {kArmBf16, host::product_run_baseline, host::product_run_bf16},
+  };
+#endif
+  for (const auto& row : rows) {
+    SCOPED_TRACE(::testing::Message() << row.cpu.bits);
+    for (const husk_dtype dtype : {HUSK_F32, HUSK_F64, HUSK_F16})
+      EXPECT_EQ(run_of(row.cpu, dtype, {dtype, 0}), row.f32) << dtype;
+    EXPECT_EQ(run_of(row.cpu, HUSK_BF16, {HUSK_BF16, 0}), row.bf16);
+    for (const husk_dtype dtype : {HUSK_U8, HUSK_I8, HUSK_I16, HUSK_I32, HUSK_I64, HUSK_C64})
+      EXPECT_EQ(run_of(row.cpu, dtype, {dtype, 0}), host::product_run_plain) << dtype;
+  }
+}
+
+// Formats that no kernel knows are refused, and are not computed as others.
+TEST(ProductKernels, AreMissingForOtherFormats) {
+  const host::Features cpu = host::cpu_features();
+  for (husk_dtype dtype : {HUSK_BOOL, HUSK_U16, HUSK_U32, HUSK_U64, HUSK_F8E5M2, HUSK_DTYPE_NONE})
+    EXPECT_EQ(run_of(cpu, dtype, {dtype, 0}), nullptr) << dtype;
+  EXPECT_EQ(run_of(cpu, HUSK_F32, {HUSK_I8, 0}), nullptr);
+  EXPECT_EQ(run_of(cpu, HUSK_BF16, {HUSK_F32, 0}), nullptr);
+  EXPECT_EQ(run_of(cpu, HUSK_F32, {HUSK_F32, 32}), nullptr);
+  EXPECT_EQ(run_of(cpu, HUSK_F32, {HUSK_U8, 32}), nullptr);
 }
 
 }  // namespace

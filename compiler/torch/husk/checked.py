@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from .artifact import readable
 from .cuda import operators as cuda_operators
+from .host import cpus
 from .host import operators as host_operators
 from .runtime.printable import printable
 
@@ -74,7 +75,7 @@ class Host(Device):
   """A CPU with an instruction set."""
 
   port = "host"
-  ARCHS = ("x86-64", "avx2", "avx512", "aarch64")
+  ARCHS = tuple(cpus.TARGETS)
 
   @classmethod
   def spellings(cls) -> list[str]:

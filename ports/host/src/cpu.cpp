@@ -1,7 +1,6 @@
 // Reads CPUID directly, because __builtin_cpu_supports would bring in a static constructor of the
-// compiler's library. Source of the bits: Intel SDM volume 2A, CPUID, leaves 1 and 7 (subleaves 0
-// and 1), and volume 1, 13.3 (XGETBV, state components); Documentation/arch/x86/xstate.rst of Linux
-// for the permission to use tiles.
+// compiler's library. Source: Intel SDM volume 1, 13.3 (XGETBV, state components), and
+// Documentation/arch/x86/xstate.rst of Linux for the permission to use tiles.
 #include "cpu.h"
 
 #include <cstdio>
@@ -25,6 +24,11 @@ constexpr uint32_t bit(int n) { return uint32_t{1} << n; }
 constexpr bool has(uint32_t word, uint32_t bits) { return (word & bits) == bits; }
 
 // The register files that the operating system saves on a context switch, as bits of XCR0.
+enum State : uint32_t {
+  Ymm = 1 << 1 | 1 << 2,
+  Zmm = Ymm | 1 << 5 | 1 << 6 | 1 << 7,
+  Tiles = 1 << 17 | 1 << 18
+};
 uint32_t saved_state() {
   uint32_t low, high;
   __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
@@ -38,37 +42,40 @@ bool may_use_tiles() {
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
-}  // namespace
-
-Isa cpu_isa() {
+// The registers that CPUID writes and that have bits of features: leaf, subleaf, register.
+enum Word { Leaf1Ecx, Leaf7Ebx, Leaf7Ecx, Leaf7Edx, Leaf7Sub1Eax, kWords };
+void read_words(uint32_t (&words)[kWords]) {
   uint32_t a, b, c, d;
-  if (!__get_cpuid(1, &a, &b, &c, &d)) return Isa::Baseline;
-  constexpr uint32_t kFma = bit(12), kOsxsave = bit(27), kAvx = bit(28), kF16c = bit(29);
-  if (!has(c, kFma | kOsxsave | kAvx | kF16c)) return Isa::Baseline;
-  const uint32_t saved = saved_state();
-  constexpr uint32_t kYmm = bit(1) | bit(2), kZmm = kYmm | bit(5) | bit(6) | bit(7);
-  if (!has(saved, kYmm) || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return Isa::Baseline;
-  constexpr uint32_t kAvx2 = bit(5), kAvx512F = bit(16), kAvx512Dq = bit(17), kAvx512Bw = bit(30),
-                     kAvx512Vl = bit(31);
-  if (!has(b, kAvx2)) return Isa::Baseline;
-  if (!has(b, kAvx512F | kAvx512Dq | kAvx512Bw | kAvx512Vl) || !has(saved, kZmm)) return Isa::Avx2;
-  constexpr uint32_t kAvx512Bf16 = bit(5), kAmx = bit(22) | bit(24), kTiles = bit(17) | bit(18);
-  const bool has_amx = has(d, kAmx) && has(saved, kTiles);
-  const bool multiplies_bf16 = a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) &&
-                               has(a, kAvx512Bf16);
-  if (!multiplies_bf16) return Isa::Avx512;
-  return has_amx && may_use_tiles() ? Isa::Amx : Isa::Bf16;
+  if (__get_cpuid(1, &a, &b, &c, &d)) words[Leaf1Ecx] = c;
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return;
+  words[Leaf7Ebx] = b;
+  words[Leaf7Ecx] = c;
+  words[Leaf7Edx] = d;
+  if (a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d)) words[Leaf7Sub1Eax] = a;
 }
 
-const char* isa_name(Isa isa) {
-  switch (isa) {
-    case Isa::Baseline: return "x86-64";
-    case Isa::Avx2: return "avx2";
-    case Isa::Avx512:
-    case Isa::Bf16:
-    case Isa::Amx: return "avx512";
+}  // namespace
+
+Features cpu_features() {
+  constexpr struct {
+    uint32_t state;
+    uint8_t number, word, bit;
+  } kFeatures[] = {
+#define HUSK_X86_FEATURE(Name, cpuinfo, word, bit, state) \
+  {state, static_cast<uint8_t>(FeatureNumber::Name), word, bit},
+#include <cpus.def>
+  };
+  constexpr uint32_t kOsxsave = bit(27);
+  uint32_t words[kWords] = {};
+  read_words(words);
+  const uint32_t saved = has(words[Leaf1Ecx], kOsxsave) ? saved_state() : 0;
+  Features all = feature::X86_64, tiles{};
+  for (const auto& row : kFeatures) {
+    if (!has(words[row.word], bit(row.bit)) || !has(saved, row.state)) continue;
+    Features& found = row.state == Tiles ? tiles : all;
+    found.bits |= uint64_t{1} << row.number;
   }
-  return nullptr;
+  return tiles.has(feature::AmxTile) && may_use_tiles() ? all | tiles : all;
 }
 
 void cpu_name(char* out, size_t size) {
@@ -95,13 +102,12 @@ void cpu_name(char* out, size_t size) {
 
 #elif defined(__aarch64__)
 
-Isa cpu_isa() {
-  constexpr unsigned long kBf16 = 1ul << 14;  // HWCAP2_BF16 of Linux, asm/hwcap.h
-  return getauxval(AT_HWCAP2) & kBf16 ? Isa::Bf16 : Isa::Baseline;
-}
-
-const char* isa_name(Isa isa) {
-  return isa == Isa::Baseline || isa == Isa::Bf16 ? "aarch64" : nullptr;
+Features cpu_features() {
+  Features all = feature::Aarch64;
+#define HUSK_ARM_FEATURE(Name, cpuinfo, word, bit) \
+  if (getauxval(word) >> bit & 1) all = all | feature::Name;
+#include <cpus.def>
+  return all;
 }
 
 void cpu_name(char* out, size_t size) { snprintf(out, size, "aarch64 host"); }
@@ -109,5 +115,42 @@ void cpu_name(char* out, size_t size) { snprintf(out, size, "aarch64 host"); }
 #else
 #error "the host port knows x86-64 and aarch64"
 #endif
+
+namespace {
+
+constexpr struct Target {
+  char arch[8];
+  Features features;
+} kTargets[] = {
+#define HUSK_CPU_TARGET(arch, Set) {#arch, cpu_set::k##Set},
+#include <cpus.def>
+};
+
+// The number of targets whose images such a CPU runs.
+int32_t rank_of(Features cpu) {
+  int32_t rank = 0;
+  for (const Target& target : kTargets) rank += cpu.has(target.features);
+  return rank;
+}
+
+}  // namespace
+
+const char* best_target(Features cpu) {
+  const Target* best = nullptr;
+  for (const Target& target : kTargets)
+    if (cpu.has(target.features)) best = &target;
+  return best ? best->arch : nullptr;
+}
+
+Features target_features(const char* arch) {
+  for (const Target& target : kTargets)
+    if (strcmp(target.arch, arch) == 0) return target.features;
+  return {};
+}
+
+int32_t target_rank(Features cpu, const char* arch) {
+  const Features target = target_features(arch);
+  return cpu.has(target) ? rank_of(target) : 0;
+}
 
 }  // namespace husk::host

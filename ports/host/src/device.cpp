@@ -43,7 +43,7 @@ husk_status device_open(void*, int32_t index, const husk_allocator* allocator,
   }
   void* memory = allocator->allocate(allocator->user, sizeof(Device), alignof(Device));
   if (!memory) return fail(error, HUSK_OUT_OF_MEMORY, "host device: no memory for its handle");
-  *device = new (memory) Device(*allocator, cpu_isa(), threads);
+  *device = new (memory) Device(*allocator, cpu_features(), threads);
   return HUSK_OK;
 }
 
@@ -62,7 +62,7 @@ void device_properties(void* handle, husk_port_properties* out) {
   properties.dl_device_type = 1;  // kDLCPU
   properties.host_memory = 1;
   cpu_name(properties.name, sizeof properties.name);
-  snprintf(properties.arch, sizeof properties.arch, "%s", isa_name(device->isa));
+  snprintf(properties.arch, sizeof properties.arch, "%s", best_target(device->features));
   const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
   if (pages > 0 && page > 0)
     properties.memory_bytes = static_cast<uint64_t>(pages) * static_cast<uint64_t>(page);
@@ -70,22 +70,14 @@ void device_properties(void* handle, husk_port_properties* out) {
 }
 
 int32_t device_fit(void* handle, const char* arch, int32_t format) {
-  return device_fit_on(isa_name(static_cast<const Device*>(handle)->isa), arch, format);
+  if (format != HUSK_IMAGE_ELF || !arch) return 0;
+  return target_rank(static_cast<const Device*>(handle)->features, arch);
 }
 
-// The names are those of all machines, whatever this one is. A CPU runs the code of its own name
-// and of the names before it, which belong to the same machine.
+// A CPU that is known by its target only has the features of the target.
 int32_t device_fit_on(const char* device_arch, const char* arch, int32_t format) {
-  constexpr char kX86[][8] = {"x86-64", "avx2", "avx512"};
   if (format != HUSK_IMAGE_ELF || !device_arch || !arch) return 0;
-  if (strcmp(device_arch, "aarch64") == 0) return strcmp(arch, "aarch64") == 0;
-  int32_t rank = 0, place = 0;
-  for (const char* name : kX86) {
-    ++place;
-    if (strcmp(name, arch) == 0) rank = place;
-    if (strcmp(name, device_arch) == 0) return rank;
-  }
-  return 0;
+  return target_rank(target_features(device_arch), arch);
 }
 
 }  // namespace husk::host

@@ -13,12 +13,12 @@ namespace husk::host {
 // the handle.
 struct Device {
   husk_allocator allocator;
-  Isa isa;
+  Features features;
   const husk_threads* threads;  // may be null; kernels reach them through a variable of their image
   std::atomic<uint64_t> live{0};  // allocations that must be released before close
 
-  Device(const husk_allocator& device_allocator, Isa device_isa, const husk_threads* device_threads)
-      : allocator(device_allocator), isa(device_isa), threads(device_threads) {}
+  Device(const husk_allocator& device_allocator, Features cpu, const husk_threads* device_threads)
+      : allocator(device_allocator), features(cpu), threads(device_threads) {}
 
   // Allocates host memory and counts it in `live`. Returns null if there is none. `align` is at
   // most 64.

@@ -1,16 +1,18 @@
 """Calls the operators of libhusk_ops through their C interface, with tensors of PyTorch.
 
-HUSK_TEST_ISA is the number of the best instruction set that they use (HostOps.use), on a machine
+HUSK_TEST_ISA is the number, in SETS, of the best set of features that they use, on a machine
 that may have better ones.
 """
 
 import ctypes
 import os
 import pathlib
+import platform
 
 import pytest
 import torch
 from husk import dtypes
+from husk.host import cpus
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 
@@ -19,6 +21,14 @@ LATER = tuple(int(part) for part in torch.__version__.split(".")[:2]) > (2, 11)
 NONE, TENSOR, INT, FLOAT, INTS, STRING, DTYPE, FLOATS, TENSORS, RESULT = range(10)
 INVALID_ARGUMENT, UNSUPPORTED, INVALID_INPUT, KERNEL = 1, 3, 4, 9
 GENERATOR_BYTES = 2536
+
+# The sets of features that operators of this machine are compiled for, without that of AMX, which
+# needs the permission of Linux. The last one is the best.
+SETS = [
+  features
+  for name, (machine, features, _) in cpus.SETS.items()
+  if machine == platform.machine() and name != "Amx"
+]
 
 
 class Arg(ctypes.Structure):
@@ -120,7 +130,6 @@ def library():
 
 class HostOps:
   def __init__(self, path):
-    flags = pathlib.Path("/proc/cpuinfo").read_text().split()
     self.library = ctypes.CDLL(path)
     self.library.husk_host_ops.restype = ctypes.POINTER(Row)
     count = ctypes.c_uint32()
@@ -129,25 +138,26 @@ class HostOps:
     first, stride = ctypes.addressof(rows.contents), rows.contents.struct_size
     listed = [Row.from_address(first + i * stride) for i in range(count.value)]
     self.rows = {row.name.decode(): row for row in listed}
-    # The ops read only the instruction set of the port's device, which follows the three pointers
-    # of the allocator.
+    # The ops read only the features of the port's device, which follow the three pointers of the
+    # allocator.
     self.device = (ctypes.c_int64 * 32)()
-    best = (
-      4 if "avx512_bf16" in flags else 3 if "avx512vl" in flags else 2 if "avx2" in flags else 1
-    )
+    words = set(pathlib.Path("/proc/cpuinfo").read_text().split())
+    best = sum(words.issuperset(features) for features in SETS)
     self.use(min(best, int(os.environ.get("HUSK_TEST_ISA", best))))
 
-  def use(self, isa):
-    """1 for any CPU, 2 for AVX2, 3 for AVX-512, 4 for AVX-512 with BF16."""
-    self.device[3] = isa
+  def use(self, number):
+    """Uses a set by its number in SETS, from 1: on x86-64 1 for any CPU, 2 for AVX2, 3 for AVX-512,
+    4 for AVX-512 with BF16."""
+    self.number = number
+    self.device[3] = sum(1 << cpus.FEATURES.index(name) for name in SETS[number - 1])
 
   def each_use(self):
-    """Uses each instruction set of this machine in turn, the best one last, which stays."""
-    best = self.device[3]
+    """Uses each set of this machine in turn, the best one last, which stays."""
+    best = self.number
     try:
-      for isa in range(1, best + 1):
-        self.use(isa)
-        yield isa
+      for number in range(1, best + 1):
+        self.use(number)
+        yield number
     finally:
       self.use(best)
 

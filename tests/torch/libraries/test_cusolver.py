@@ -307,7 +307,7 @@ def rows(path, macro):
 
 def test_the_operators_are_those_of_the_port_and_called_as_those_of_the_host():
   device = rows("ports/cuda/ops/linalg.def", "HUSK_LINALG_OP")
-  host = rows("ports/host/ops/core/pack.def", "HUSK_HOST_OP")
+  host = rows("ports/host/ops/library/pack.def", "HUSK_HOST_OP")
   assert set(device) == operators.OF_LIBRARY["cuSOLVER"]
   assert {name: host[name] for name in device} == device
   assert {f"aten::{name}" for name in cusolver._ARGUMENTS} == set(device)

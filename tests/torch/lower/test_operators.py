@@ -49,7 +49,7 @@ def hir_of(model, args, folder, **options):
 
 
 def test_the_file_has_the_operators_of_the_library():
-  table = (ROOT / "ports/host/ops/core/pack.def").read_text()
+  table = (ROOT / "ports/host/ops/library/pack.def").read_text()
   names = re.findall(r'^HUSK_HOST_OP\("([^"]*)"', table, re.MULTILINE)
   path = ROOT / "compiler/torch/husk/host/operators.txt"
   expected = "".join(f"{name}\n" for name in sorted(names))

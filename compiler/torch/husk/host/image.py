@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from ..errors import CompileError, Unsupported
 from ..inductor import torch_compat
-from . import images, precompiled, vector_math
+from . import cpus, images, precompiled, vector_math
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Isa:
   bits: int
   vectors: str
   flags: str
-  macros: tuple[str, ...]
+  macro: str
   cpu: frozenset[str]  # features that /proc/cpuinfo must list
 
   @property
@@ -51,36 +51,14 @@ class Isa:
     return torch_compat.compiler() if self.native else f"{self.triple}-g++"
 
 
-_ALL = (
-  Isa(
-    "avx512",
-    "x86_64",
-    512,
-    "VecAVX512",
-    "-mavx512f -mavx512dq -mavx512vl -mavx512bw -mfma -mf16c",
-    ("CPU_CAPABILITY_AVX512",),
-    frozenset({"avx512f", "avx512dq", "avx512vl", "avx512bw", "fma", "f16c"}),
-  ),
-  Isa(
-    "avx2",
-    "x86_64",
-    256,
-    "VecAVX2",
-    "-mavx2 -mfma -mf16c",
-    ("CPU_CAPABILITY_AVX2",),
-    frozenset({"avx2", "fma", "f16c"}),
-  ),
-  # SLEEF's names are not used here: the headers then call libm for one lane at a time.
-  Isa(
-    "aarch64",
-    "aarch64",
-    128,
-    "VecNEON",
-    "-march=armv8-a",
-    ("CPU_CAPABILITY_NEON",),
-    frozenset({"asimd"}),
-  ),
-)
+def _isa(arch: str) -> Isa:
+  """The instruction set of a target of images."""
+  machine, features, options = cpus.SETS[cpus.TARGETS[arch]]
+  bits, vectors, macro = cpus.INDUCTOR[arch]
+  return Isa(arch, machine, bits, vectors, " ".join(options), macro, frozenset(features))
+
+
+_ALL = tuple(_isa(arch) for arch in cpus.INDUCTOR)
 ISAS = {isa.arch: isa for isa in _ALL}  # The best ISA of each machine comes first.
 
 # Rounding equals that of Inductor's own builds: no contraction, and infinities and NaNs are kept. A
@@ -136,11 +114,10 @@ def build(headers: str, source: str, isa: Isa, linkable: bool = False) -> bytes:
   its bytes. `headers` is the text that the units of all images begin with. A linkable image also
   has the code before it was linked, for `huskc --emit=obj`. An image that was made before is taken
   from Inductor's cache folder."""
-  macros = [f"-D{macro}" for macro in isa.macros]
   flags = [
     *_FLAGS.split(),
     *isa.flags.split(),
-    *macros,
+    f"-D{isa.macro}",
     "-DC10_USING_CUSTOM_GENERATED_MACROS",
     "-DSTRIP_ERROR_MESSAGES",
   ]

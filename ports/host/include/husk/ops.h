@@ -18,7 +18,7 @@ extern "C" {
 HUSK_API husk_status husk_ops_add_all(husk_engine* engine, husk_error* error);
 
 /** Returns the ops of the library, for programs that register some of them only. ports/host/ops has
- * one file for each sort of op; the file core/pack.def lists all ops with their arguments: the
+ * one file for each sort of op; the file library/pack.def lists all ops with their arguments: the
  * operator's arguments in the order of its schema, then the outputs, then numbers that the op
  * returns.
  *

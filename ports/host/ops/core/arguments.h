@@ -176,16 +176,4 @@ bool contiguous(const husk_op_arg& tensor);
 [[nodiscard]] husk_status copy_between(const Arguments& args, uint32_t to_at, const husk_op_arg& to,
                                        uint32_t from_at, const husk_op_arg& from);
 
-#define HUSK_HOST_OP(name, run, contract) husk_status run(const Arguments& args);
-#include "core/pack.def"
-#undef HUSK_HOST_OP
-
-// How ops lay out constants.
-husk_status pack_linear(const Arguments& args, husk_packing& packing);
-husk_status pack_mm(const Arguments& args, husk_packing& packing);
-husk_status pack_addmm(const Arguments& args, husk_packing& packing);
-husk_status pack_rnn_layer(const Arguments& args, husk_packing& packing);
-husk_status pack_convolution(const Arguments& args, husk_packing& packing);
-husk_status pack_convolution_depthwise(const Arguments& args, husk_packing& packing);
-
 }  // namespace husk::host

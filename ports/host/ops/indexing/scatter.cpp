@@ -2,6 +2,8 @@
 // other. A reduction that needs more than the tensor itself (sums in f32, counts) keeps that for a
 // window of one row on the stack. Each index is read once and checked where it is used, because
 // another thread may change it.
+#include "indexing/scatter.h"
+
 #include <limits>
 
 #include "contracts.h"

@@ -87,9 +87,10 @@ husk_status multiply(const Arguments& args, const Operands& at,
   product.k = a.sizes[column];
   product.out_row = out.strides[row];
   product.out_column = out.strides[column];
-  product.packed_b.data = args.packed(at.b);
+  product.b = {nullptr, b.strides[row], b.strides[column], {b.dtype, 0}, {args.packed(at.b), 0}};
   if (numel(out) == 0) return HUSK_OK;
-  if (!product_knows(product.dtype)) return args.unsupported_dtype(at.a);
+  const ProductKernels* kernels = product_kernels(*device, product.dtype, product.b.format);
+  if (!kernels) return args.unsupported_dtype(at.a);
   const bool batched = at.rank == 3;
   const int64_t batches = batched ? out.sizes[0] : 1;
   const ProductSplit split(product, *device, args.context->threads);
@@ -102,12 +103,12 @@ husk_status multiply(const Arguments& args, const Operands& at,
       p.cancellation = &taken.cancellation;
       p.scratch = taken.scratch;
       p.a = {batch_of(a, batched ? a.strides[0] : 0, i), a.strides[row], a.strides[column]};
-      p.b = {batch_of(b, batched ? b.strides[0] : 0, i), b.strides[row], b.strides[column]};
+      p.b.data = batch_of(b, batched ? b.strides[0] : 0, i);
       p.out = const_cast<void*>(batch_of(out, batched ? out.strides[0] : 0, i));
       if (adds)
         p.self = {batch_of(args[at.self], batched ? self[0] : 0, i), self[row], self[column]};
       split.restrict_to(p, part % split.parts());
-      product_run(*device, p);
+      product_run(*device, kernels, p);
     }
   });
   return HUSK_OK;
@@ -150,8 +151,11 @@ husk_status linear(const Arguments& args) {
   product.k = input.sizes[1];
   product.alpha = product.beta = 1;
   product.a = {input.data, input.strides[0], input.strides[1]};
-  product.b = {weight.data, weight.strides[1], weight.strides[0]};
-  product.packed_b.data = args.packed(kWeight);
+  product.b = {weight.data,
+               weight.strides[1],
+               weight.strides[0],
+               {weight.dtype, 0},
+               {args.packed(kWeight), 0}};
   product.out = out.data;
   product.out_row = out.strides[0];
   product.out_column = out.strides[1];
@@ -170,7 +174,7 @@ husk_status pack_operand(const Arguments& args, uint32_t operand, int32_t along,
   const ProductPacking matrix = {static_cast<husk_dtype>(b.dtype),
                                  b.sizes[along],
                                  b.sizes[across],
-                                 {b.data, b.strides[along], b.strides[across]},
+                                 {b.data, b.strides[along], b.strides[across], {b.dtype, 0}, {}},
                                  &args.cancellation};
   packing.bytes = static_cast<uint64_t>(product_pack(*device, matrix, packing.data));
   return HUSK_OK;
@@ -218,13 +222,17 @@ husk_status addbmm(const Arguments& args) {
   product.out_column = out.strides[1];
   if (numel(out) == 0) return HUSK_OK;
   if (product.beta != 0) product.self = {args[0].data, self[0], self[1]};
+  product.b = {nullptr, b.strides[1], b.strides[2], {b.dtype, 0}, {}};
+  const ProductKernels* kernels = product_kernels(*device, product.dtype, product.b.format);
+  if (!kernels) return args.unsupported_dtype(1);
   // Products over nothing are all 0, so that one of them stands for every matrix of the batches.
   if (a.sizes[0] == 0) product.k = 0;
   for (int64_t i = 0; i == 0 || (product.k > 0 && i < a.sizes[0]); ++i) {
     if (args.cancellation.ends(1)) return HUSK_CANCELLED;
     product.a = {batch_of(a, a.strides[0], i), a.strides[1], a.strides[2]};
-    product.b = {batch_of(b, b.strides[0], i), b.strides[1], b.strides[2]};
-    if (!product_run(*device, product)) return args.unsupported_dtype(1);
+    product.b.data = batch_of(b, b.strides[0], i);
+    Product p = product;
+    product_run(*device, kernels, p);
     product.self = {out.data, out.strides[0], out.strides[1]};
     product.beta = 1;
   }
@@ -263,46 +271,6 @@ husk_status int_mm(const Arguments& args) {
     });
   });
   return HUSK_OK;
-}
-
-bool product_knows(int32_t dtype) {
-  return visit<Ints | Halves | Floats | Complexes>(dtype, [](auto) {});
-}
-
-bool product_run(const Device& device, const Product& product) {
-  if (!has_kernels(product.dtype)) return product_run_plain(product);
-  // One row is multiplied in f32 by the other kernels, because memory is slower than that.
-  if (device.isa >= Isa::Bf16 && product.dtype == HUSK_BF16 &&
-      ((product.m > 1 && product.n > 1) || product.packed_b.data)) {
-#if defined(__x86_64__)
-    if (device.isa == Isa::Amx && product_run_amx(product)) return true;
-#endif
-    product_run_bf16(product);
-    return true;
-  }
-  switch (device.isa) {
-#if defined(__x86_64__)
-    case Isa::Amx:
-    case Isa::Bf16:
-    case Isa::Avx512: product_run_avx512(product); break;
-    case Isa::Avx2: product_run_avx2(product); break;
-#endif
-    default: product_run_baseline(product);
-  }
-  return true;
-}
-
-int64_t product_pack(const Device& device, const ProductPacking& packing, void* to) {
-  if (device.isa >= Isa::Bf16 && packing.dtype == HUSK_BF16) return product_pack_bf16(packing, to);
-  switch (device.isa) {
-#if defined(__x86_64__)
-    case Isa::Amx:
-    case Isa::Bf16:
-    case Isa::Avx512: return product_pack_avx512(packing, to);
-    case Isa::Avx2: return product_pack_avx2(packing, to);
-#endif
-    default: return product_pack_baseline(packing, to);
-  }
 }
 
 husk_status mm(const Arguments& args) { return multiply(args, product_operands(2)); }

@@ -236,7 +236,7 @@ void add_amx_slice(const Product& p, const BFloat16* a, const BFloat16* b,
   }
 }
 
-// Computes a product, with or without packed_b.
+// Computes a product, with or without a packed b.
 template <class Tiles>
 [[gnu::noinline]] void run_amx(const Product& p) {
   auto& buffers = lay_out<AmxBuffers>(p);
@@ -245,8 +245,8 @@ template <class Tiles>
   const int64_t row_blocks = (p.m - 1) / kAmxBlockRows + 1, even = (p.m - 1) / row_blocks + 1,
                 block_rows = (even + 2 * kAmxRows - 1) / (2 * kAmxRows) * (2 * kAmxRows),
                 depth_of_k = packed_depth<BFloat16Pair>(p.k), pitch = depth_of_k * kAmxPanel;
-  const auto* packed = static_cast<const BFloat16Pair*>(p.packed_b.data);
-  if (packed) packed += p.packed_b.column * depth_of_k;
+  const auto* packed = static_cast<const BFloat16Pair*>(p.b.packed.data);
+  if (packed) packed += p.b.packed.column * depth_of_k;
   for (int64_t i = 0; i < p.m; i += block_rows) {
     const int64_t rows = smaller(block_rows, p.m - i);
     for (int64_t j = 0; j < p.n; j += kAmxBlockColumns) {
@@ -271,9 +271,10 @@ constexpr int64_t kAmxMinRows = 2;
 
 // Computes a product, or returns false if there are so few rows or columns that AVX-512 BF16 is
 // faster.
-[[maybe_unused]] bool run_amx_product(Product p) {
+[[maybe_unused]] bool run_amx_product(Product& p) {
+  if (!are_pairs_faster(p)) return false;
   if (p.m <= 0 || p.n <= 0) return true;
-  if (p.packed_b.data) {
+  if (p.b.packed.data) {
     if (p.m < kAmxMinRows) return false;
   } else {
     put_thin_side_first(p);

@@ -469,7 +469,7 @@ void add_packed_slice(const Product& p, const S* a, const P* b, int64_t pitch, i
   }
 }
 
-// Computes a product with packed_b.
+// Computes a product with a packed b.
 template <class T, class S, class P>
 [[gnu::noinline]] void run_packed(const Product& p) {
   auto& buffers = lay_out<BlockBuffers<T, P>>(p);
@@ -479,7 +479,7 @@ template <class T, class S, class P>
                 depth_of_k = packed_depth<P>(p.k), pitch = depth_of_k * kTileColumns<T>;
   const int64_t slice = p.m > kTileRows ? kBlockDepth<T> * kAlong<P>
                                         : kBlockDepth<T> * kAlong<P> * (kBlockRows / kTileRows);
-  const P* b = static_cast<const P*>(p.packed_b.data) + p.packed_b.column * depth_of_k;
+  const P* b = static_cast<const P*>(p.b.packed.data) + p.b.packed.column * depth_of_k;
   for (int64_t i = 0; i < p.m; i += block_rows) {
     const int64_t rows = smaller(block_rows, p.m - i);
     for (int64_t j = 0; j < p.n; j += kBlockColumns<T>) {
@@ -716,12 +716,12 @@ void run_thin(const Product& p) {
 
 // ---- choice of the method ----
 
-// Transposes the product: out^T = b^T a^T.
+// Transposes a product of operands of one format: out^T = b^T a^T.
 inline void transpose_product(Product& p) {
-  const MatrixView a = p.a, b = p.b;
+  const MatrixView a = p.a;
   const int64_t m = p.m, row = p.out_row;
-  p.a = {b.data, b.column, b.row};
-  p.b = {a.data, a.column, a.row};
+  p.a = {p.b.data, p.b.column, p.b.row};
+  p.b = {a.data, a.column, a.row, p.b.format, p.b.packed};
   p.m = p.n;
   p.n = m;
   p.out_row = p.out_column;
@@ -773,22 +773,23 @@ inline void put_thin_side_first(Product& p) {
 }
 
 template <class T, class S, class P>
-void run_typed(Product p) {
-  if (p.packed_b.data) return run_packed<T, S, P>(p);
+void run_typed(Product& p) {
+  if (p.b.packed.data) return run_packed<T, S, P>(p);
   put_thin_side_first(p);
   if (is_thin<S>(p)) return run_thin<T, S, P>(p);
   if (p.out_row == 1 && p.out_column != 1) transpose_product(p);
   run_blocks<T, S, P>(p);
 }
 
-[[maybe_unused]] void run_product(const Product& p) {
-  if (p.m <= 0 || p.n <= 0) return;
+[[maybe_unused]] bool run_product(Product& p) {
+  if (p.m <= 0 || p.n <= 0) return true;
   switch (p.dtype) {
-    case HUSK_F16: return run_typed<float, Half, float>(p);
-    case HUSK_BF16: return run_typed<float, BFloat16, float>(p);
-    case HUSK_F32: return run_typed<float, float, float>(p);
-    default: return run_typed<double, double, double>(p);
+    case HUSK_F16: run_typed<float, Half, float>(p); break;
+    case HUSK_BF16: run_typed<float, BFloat16, float>(p); break;
+    case HUSK_F32: run_typed<float, float, float>(p); break;
+    default: run_typed<double, double, double>(p); break;
   }
+  return true;
 }
 
 // f16, and bf16 without instructions for it, would be packed as f32 and take twice the memory.
@@ -804,8 +805,12 @@ void run_typed(Product p) {
 [[maybe_unused]] int64_t pack_bf16_product(const ProductPacking& packing, void* to) {
   return pack_matrix<float, BFloat16, BFloat16Pair>(packing, to);
 }
-[[maybe_unused]] void run_bf16_product(const Product& p) {
+// One row is multiplied in f32 by other kernels, because memory is slower than that.
+inline bool are_pairs_faster(const Product& p) { return (p.m > 1 && p.n > 1) || p.b.packed.data; }
+[[maybe_unused]] bool run_bf16_product(Product& p) {
+  if (!are_pairs_faster(p)) return false;
   if (p.m > 0 && p.n > 0) run_typed<float, BFloat16, BFloat16Pair>(p);
+  return true;
 }
 #endif
 

@@ -6,7 +6,7 @@
 #include "core/arithmetic.h"
 #include "core/parallel.h"
 #include "device.h"
-#include "linalg/product.h"
+#include "linalg/product_choice.h"
 
 namespace husk::host {
 
@@ -16,17 +16,14 @@ namespace husk::host {
 // a part of their own.
 struct ProductSplit {
   int64_t part_rows, part_columns;
-  int64_t rows, columns;  // the number of parts
+  int64_t rows, columns;   // the number of parts
+  int64_t bytes, b_bytes;  // of an element of a and of b
 
-  ProductSplit(const Product& p, [[maybe_unused]] const Device& device,
-               const husk_threads* threads) {
+  ProductSplit(const Product& p, const Device& device, const husk_threads* threads)
+      : bytes(dtype_bytes(p.dtype)), b_bytes(dtype_bytes(p.b.format.dtype)) {
     constexpr int64_t kMaxColumns = 256, kColumnStep = 64, kFewColumns = 32;
     constexpr double kMinWork = 1 << 17;
-#if defined(__x86_64__)
-    const bool amx = device.isa == Isa::Amx && p.dtype == HUSK_BF16;
-#else
-    const bool amx = false;
-#endif
+    const bool amx = device.features.has(cpu_set::kAmx) && p.dtype == HUSK_BF16;
     // The most rows of a block of the kernels, and a multiple of the rows that they compute at
     // once.
     const int64_t max_rows = amx ? 256 : 216, row_step = amx ? 32 : 12;
@@ -53,26 +50,29 @@ struct ProductSplit {
 
   // Restricts p to a part. Parts with the same columns of b come one after another.
   void restrict_to(Product& p, int64_t part) const {
-    const int64_t i = part % rows, j = part / rows, bytes = dtype_bytes(p.dtype),
-                  row = i * part_rows, column = j * part_columns;
-    const auto move = [&](const void* data, int64_t elements) {
-      return static_cast<const unsigned char*>(data) + elements * bytes;
+    const int64_t i = part % rows, j = part / rows, row = i * part_rows, column = j * part_columns;
+    const auto move = [](const void* data, int64_t distance) {
+      return static_cast<const unsigned char*>(data) + distance;
     };
     p.m = i + 1 < rows ? part_rows : p.m - row;
     p.n = j + 1 < columns ? part_columns : p.n - column;
-    p.a.data = move(p.a.data, row * p.a.row);
-    p.b.data = move(p.b.data, column * p.b.column);
-    p.packed_b.column += column;
-    p.out = const_cast<unsigned char*>(move(p.out, row * p.out_row + column * p.out_column));
+    p.a.data = move(p.a.data, row * p.a.row * bytes);
+    p.b.data = move(p.b.data, column * p.b.column * b_bytes);
+    p.b.packed.column += column;
+    p.out = const_cast<unsigned char*>(
+        move(p.out, (row * p.out_row + column * p.out_column) * bytes));
     for (MatrixView* view : {&p.self, &p.residual})
-      if (view->data) view->data = move(view->data, row * view->row + column * view->column);
+      if (view->data)
+        view->data = move(view->data, (row * view->row + column * view->column) * bytes);
   }
 };
 
-// Computes a product, whose dtype product_knows and whose output is not empty, on all threads.
+// Computes a product, for whose formats there are kernels and whose output is not empty, on all
+// threads.
 inline void run_product_in_parts(const Arguments& args, const Device& device,
                                  const Product& product) {
   const ProductSplit split(product, device, args.context->threads);
+  const ProductKernels* kernels = product_kernels(device, product.dtype, product.b.format);
   const double work = static_cast<double>(product.m) * static_cast<double>(product.n) *
                       static_cast<double>(product.k);
   run_in_parts(args, split.parts(), split.rows, work, [&](Parts& taken) {
@@ -81,7 +81,7 @@ inline void run_product_in_parts(const Arguments& args, const Device& device,
       p.cancellation = &taken.cancellation;
       p.scratch = taken.scratch;
       split.restrict_to(p, part);
-      product_run(device, p);
+      product_run(device, kernels, p);
     }
   });
 }

@@ -3,7 +3,7 @@
 #include "core/arithmetic.h"
 #include "core/element.h"
 #include "core/loop.h"
-#include "linalg/product.h"
+#include "linalg/product_choice.h"
 
 namespace husk::host {
 
@@ -41,8 +41,8 @@ void multiply(const Product& p) {
 
 }  // namespace
 
-bool product_run_plain(const Product& product) {
-  return visit<Ints | Halves | Complexes>(product.dtype, [&](auto tag) {
+bool product_run_plain(Product& product) {
+  return visit<kPlainProducts>(product.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     if constexpr (!has_kernels(dtype_of<T>)) multiply<T>(product);
   });

@@ -7,6 +7,7 @@
 #include "contracts.h"
 #include "core/arguments.h"
 #include "core/element.h"
+#include "core/kernel_choice.h"
 #include "core/loop.h"
 #include "core/parallel.h"
 #include "device.h"
@@ -20,15 +21,8 @@ using Run = void (*)(const Attention& attention, int64_t part, Cancellation& can
                      void* scratch);
 
 Run run_of(const Device& device) {
-  switch (device.isa) {
-#if defined(__x86_64__)
-    case Isa::Amx:
-    case Isa::Bf16:
-    case Isa::Avx512: return attention_run_avx512;
-    case Isa::Avx2: return attention_run_avx2;
-#endif
-    default: return attention_run_baseline;
-  }
+  constexpr KernelFor<Run> kRuns[] = HUSK_KERNELS(attention_run);
+  return best_kernel(device, kRuns);
 }
 
 // Divides the rows of each head of the keys into parts of about the same size. The division does

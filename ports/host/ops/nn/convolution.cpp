@@ -9,6 +9,7 @@
 #include "core/arguments.h"
 #include "core/checked.h"
 #include "core/element.h"
+#include "core/kernel_choice.h"
 #include "core/parallel.h"
 #include "device.h"
 #include "error.h"
@@ -213,12 +214,9 @@ void move_points_first(Convolution& c) {
   }
 }
 
-const ConvolutionKernels* kernels_of([[maybe_unused]] const Device& device) {
-#if defined(__x86_64__)
-  if (device.isa >= Isa::Avx512) return &convolution_avx512;
-  if (device.isa == Isa::Avx2) return &convolution_avx2;
-#endif
-  return &convolution_baseline;
+const ConvolutionKernels* kernels_of(const Device& device) {
+  constexpr KernelFor<const ConvolutionKernels*> kKernels[] = HUSK_KERNELS(&convolution);
+  return best_kernel(device, kKernels);
 }
 
 // ConvolutionParts::next for a source that is a Parts.

@@ -7,6 +7,7 @@
 
 #include "contracts.h"
 #include "core/arguments.h"
+#include "core/kernel_choice.h"
 #include "device.h"
 #include "error.h"
 #include "linalg/product_parts.h"
@@ -43,8 +44,7 @@ void multiply(const Arguments& args, const Lstm& l, MatrixView a, const husk_op_
   p.n = 4 * l.hidden;
   p.k = depth;
   p.a = a;
-  p.b = {weight.data, weight.strides[1], weight.strides[0]};
-  p.packed_b.data = packed;
+  p.b = {weight.data, weight.strides[1], weight.strides[0], {weight.dtype, 0}, {packed, 0}};
   p.self = self;
   p.out = gates.data;
   p.out_row = gates.row;
@@ -103,16 +103,11 @@ void multiply_inputs(const Arguments& args, const Lstm& l, const Chunk& c, float
   }
 }
 
-void run_cell(const Device& device, const LstmCell& cell) {
-  switch (device.isa) {
-#if defined(__x86_64__)
-    case Isa::Amx:
-    case Isa::Bf16:
-    case Isa::Avx512: return lstm_cell_avx512(cell);
-    case Isa::Avx2: return lstm_cell_avx2(cell);
-#endif
-    default: return lstm_cell_baseline(cell);
-  }
+using CellRun = void (*)(const LstmCell& cell);
+
+CellRun cell_of(const Device& device) {
+  constexpr KernelFor<CellRun> kCells[] = HUSK_KERNELS(lstm_cell);
+  return best_kernel(device, kCells);
 }
 
 // Computes the state after `step` from the state `before` it.
@@ -124,10 +119,10 @@ void run_step(const Arguments& args, const Lstm& l, const Chunk& c, int64_t step
   const MatrixView out = step_of(*l.out, step, c.first), cell = rows_of(*l.last_cell, c.first),
                    last = rows_of(*l.last_state, c.first);
   const double work = static_cast<double>(c.rows) * static_cast<double>(l.hidden) * kCellWork;
+  const CellRun run_cell = cell_of(*l.device);
   run_in_parts(args, c.rows, work, [&](Parts& taken) {
     for (int64_t i = 0; taken.next(i);)
-      run_cell(*l.device,
-               {gates + i * row, l.state_bias ? static_cast<float*>(l.state_bias->data) : nullptr,
+      run_cell({gates + i * row, l.state_bias ? static_cast<float*>(l.state_bias->data) : nullptr,
                 row_of(cell, i), row_of(out, i), row_of(last, i),
                 l.state_bias ? l.state_bias->strides[0] : 0, cell.column, out.column, last.column,
                 l.hidden});

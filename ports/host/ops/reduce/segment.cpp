@@ -7,6 +7,7 @@
 #include "core/checked.h"
 #include "core/loop.h"
 #include "error.h"
+#include "indexing/scatter.h"
 
 namespace husk::host {
 

@@ -2,7 +2,7 @@
 // CMakeLists.txt sets the options.
 #include "linalg/product_kernels.h"
 
-void husk::host::product_run_bf16(const Product& product) { run_bf16_product(product); }
+bool husk::host::product_run_bf16(Product& product) { return run_bf16_product(product); }
 int64_t husk::host::product_pack_bf16(const ProductPacking& packing, void* to) {
   return pack_bf16_product(packing, to);
 }

@@ -8,6 +8,19 @@
 
 namespace husk::host {
 
+// The functions of the rows, which the other folders define.
+#define HUSK_HOST_OP(name, run, contract) husk_status run(const Arguments& args);
+#include "library/pack.def"
+#undef HUSK_HOST_OP
+
+// How ops lay out constants.
+husk_status pack_linear(const Arguments& args, husk_packing& packing);
+husk_status pack_mm(const Arguments& args, husk_packing& packing);
+husk_status pack_addmm(const Arguments& args, husk_packing& packing);
+husk_status pack_rnn_layer(const Arguments& args, husk_packing& packing);
+husk_status pack_convolution(const Arguments& args, husk_packing& packing);
+husk_status pack_convolution_depthwise(const Arguments& args, husk_packing& packing);
+
 namespace {
 
 using Run = husk_status (*)(const Arguments& args);
@@ -64,7 +77,7 @@ constexpr ScratchBytes scratch_of(Run run) {
 
 constexpr Op kTable[] = {
 #define HUSK_HOST_OP(name, run, contract) {name, run, contract, pack_of(run), scratch_of(run)},
-#include "core/pack.def"
+#include "library/pack.def"
 #undef HUSK_HOST_OP
 };
 constexpr uint32_t kTableSize = sizeof kTable / sizeof *kTable;
@@ -114,7 +127,7 @@ constexpr bool equal(const char* a, const char* b) {
       0,                                                                    \
       static_cast<uint64_t>(husk::host::kTable[index].scratch.caller),      \
       static_cast<uint64_t>(husk::host::kTable[index].scratch.other)};
-#include "core/pack_rows.inc"
+#include "library/pack_rows.inc"
 #undef HUSK_HOST_OP_ROW
 
 const husk_op* husk_host_ops(uint32_t* count) {

@@ -4,7 +4,7 @@
 #include "nn/attention_kernels.h"
 #include "nn/rnn_kernels.h"
 
-void husk::host::product_run_avx512(const Product& product) { run_product(product); }
+bool husk::host::product_run_avx512(Product& product) { return run_product(product); }
 int64_t husk::host::product_pack_avx512(const ProductPacking& packing, void* to) {
   return pack_product(packing, to);
 }

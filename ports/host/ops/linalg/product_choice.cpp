@@ -1,0 +1,69 @@
+#include "linalg/product_choice.h"
+
+#include "core/kernel_choice.h"
+
+namespace husk::host {
+
+namespace {
+
+// Kernels whose operands have the same dtype.
+#define HUSK_PRODUCT(dtype, Set, kernels) \
+  {dtype, {dtype, 0}, cpu_set::k##Set, product_run_##kernels, product_pack_##kernels}
+
+// The kernels of a dtype that are compiled for each set of features.
+#if defined(__x86_64__)
+#define HUSK_PRODUCTS(dtype)                                            \
+  HUSK_PRODUCT(dtype, Avx512, avx512), HUSK_PRODUCT(dtype, Avx2, avx2), \
+      HUSK_PRODUCT(dtype, Baseline, baseline)
+#else
+#define HUSK_PRODUCTS(dtype) HUSK_PRODUCT(dtype, ArmBaseline, baseline)
+#endif
+
+// The rows for equal formats stand from the best to the last one, which computes every product. A
+// row without `run` is none.
+constexpr ProductKernels kProducts[] = {
+    HUSK_PRODUCTS(HUSK_F32),
+    HUSK_PRODUCTS(HUSK_F64),
+    HUSK_PRODUCTS(HUSK_F16),
+#if defined(__x86_64__)
+    {HUSK_BF16, {HUSK_BF16, 0}, cpu_set::kAmx, product_run_amx, product_pack_bf16},
+    HUSK_PRODUCT(HUSK_BF16, Avx512Bf16, bf16),
+#else
+    HUSK_PRODUCT(HUSK_BF16, ArmBf16, bf16),
+#endif
+    HUSK_PRODUCTS(HUSK_BF16),
+#define HUSK_HOST_ELEMENT(NAME, set, T)                                                 \
+  {HUSK_##NAME,                                                                         \
+   {HUSK_##NAME, 0},                                                                    \
+   cpu_set::kNone,                                                                      \
+   ((set) & kPlainProducts) && !has_kernels(HUSK_##NAME) ? product_run_plain : nullptr, \
+   nullptr},
+#include <dtypes.def>
+};
+
+// The first row from `row` on that the device has for these formats.
+const ProductKernels* next_row(const ProductKernels* row, Features cpu, husk_dtype a, Format b) {
+  for (; row != kProducts + sizeof kProducts / sizeof *kProducts; ++row)
+    if (row->a == a && row->b.dtype == b.dtype && row->b.group == b.group && row->run &&
+        cpu.has(row->needs))
+      return row;
+  return nullptr;
+}
+
+}  // namespace
+
+const ProductKernels* product_kernels(const Device& device, husk_dtype a, Format b) {
+  return next_row(kProducts, device.features, a, b);
+}
+
+void product_run(const Device& device, const ProductKernels* kernels, Product& product) {
+  while (kernels && !kernels->run(product))
+    kernels = next_row(kernels + 1, device.features, kernels->a, kernels->b);
+}
+
+int64_t product_pack(const Device& device, const ProductPacking& packing, void* to) {
+  const ProductKernels* kernels = product_kernels(device, packing.dtype, packing.b.format);
+  return kernels && kernels->pack ? kernels->pack(packing, to) : 0;
+}
+
+}  // namespace husk::host
