@@ -4,6 +4,7 @@
 #include <set>
 
 #include "../struct_size.h"
+#include "contracts.h"
 #include "host_device.h"
 #include "tensor.h"
 
@@ -31,6 +32,15 @@ class Arguments : public HostDevice {
 
   Tensor a{HUSK_F32, {3, 4}}, b{HUSK_F32, {4, 5}}, out{HUSK_F32, {3, 5}};
 };
+
+TEST(ArgumentsOf, HasThePlacesOfTheContracts) {
+  constexpr host::ArgumentsOf gcd("gcd");
+  constexpr uint32_t kOut = gcd["out"];  // a name that no row has does not compile
+  static_assert(gcd["self"] == 0 && gcd["other"] == 1 && kOut == 2);
+  // Rows of one function may have other names.
+  constexpr host::ArgumentsOf reverse("view_reverse");
+  static_assert(reverse["a"] == 0 && reverse["self"] == 0 && reverse["dims"] == 1);
+}
 
 TEST_F(Arguments, EveryNameIsUnique) {
   uint32_t count = 0;

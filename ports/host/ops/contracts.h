@@ -20,32 +20,41 @@ inline constexpr FunctionContract kFunctionContracts[] = {
 uint32_t no_row_of_the_function_has_such_an_argument();
 uint32_t the_rows_of_the_function_differ();
 
-// The arguments of a function of pack.def. Meant for constants: a name that no row of the function
-// has is an error of the compiler then, and so is one that two rows have at different places.
+// The arguments of a function of pack.def, or those that several functions have at the same places.
+// Meant for constants: a name that no row of a function has is an error of the compiler then, and
+// so is one that two rows have at different places.
 class ArgumentsOf {
  public:
-  constexpr explicit ArgumentsOf(const char* function) : function_(function) {}
+  template <class... Functions>
+  constexpr explicit ArgumentsOf(const char* first, Functions... others)
+      : functions_{first, others...} {}
 
   constexpr uint32_t operator[](const char* name) const {
+    const uint32_t place = find(functions_[0], name);
+    for (const char* function : functions_)
+      if (function && find(function, name) != place) return the_rows_of_the_function_differ();
+    return place;
+  }
+
+ private:
+  static constexpr uint32_t find(const char* function, const char* name) {
     constexpr uint32_t kNowhere = ~0u;
     uint32_t place = kNowhere;
     for (const FunctionContract& row : kFunctionContracts) {
       const detail::ArgumentPlaces arguments(row.contract);
-      if (!is_same(row.function, function_) || !arguments.has(name)) continue;
+      if (!is_same(row.function, function) || !arguments.has(name)) continue;
       if (place != kNowhere && place != arguments[name]) return the_rows_of_the_function_differ();
       place = arguments[name];
     }
     return place != kNowhere ? place : no_row_of_the_function_has_such_an_argument();
   }
-
- private:
   static constexpr bool is_same(const char* one, const char* other) {
     for (; *one && *one == *other; ++one, ++other) {
     }
     return *one == *other;
   }
 
-  const char* function_;
+  const char* functions_[8] = {};
 };
 
 }  // namespace husk::host

@@ -252,23 +252,26 @@ void add_slice(const Loop<2>& loop, T* to, int64_t to_at, const T* from, int64_t
 }
 
 husk_status put(const Arguments& args, uint32_t self_at) {
-  const husk_op_arg &self = args[self_at], &values = args[2];
+  constexpr ArgumentsOf named("index_put", "index_put_into");
+  constexpr uint32_t kIndices = named["indices"], kValues = named["values"],
+                     kAccumulate = named["accumulate"];
+  const husk_op_arg &self = args[self_at], &values = args[kValues];
   HUSK_TRY(args.check_tensor(self_at));
-  HUSK_TRY(args.check_tensor(2));
-  HUSK_TRY(args.check_same_dtype(2, self_at));
+  HUSK_TRY(args.check_tensor(kValues));
+  HUSK_TRY(args.check_same_dtype(kValues, self_at));
   bool accumulate = false;
-  HUSK_TRY(args.get_bool(3, accumulate));
+  HUSK_TRY(args.get_bool(kAccumulate, accumulate));
   Selection s;
-  HUSK_TRY(select(args, 1, self, s));
+  HUSK_TRY(select(args, kIndices, self, s));
   int64_t sizes[kMaxRank], strides[kMaxRank];
   int32_t rank = 0;
   HUSK_TRY(result_shape(args, self, s, sizes, rank));
   if (!broadcast(values, sizes, rank, strides)) {
-    return args.argument_error(2, HUSK_INVALID_INPUT,
+    return args.argument_error(kValues, HUSK_INVALID_INPUT,
                                "does not broadcast to the shape that the indices pick");
   }
   if (!may_visit(sizes, rank, self, values)) {
-    return args.argument_error(1, HUSK_UNSUPPORTED, "selects more than 2^36 elements");
+    return args.argument_error(kIndices, HUSK_UNSUPPORTED, "selects more than 2^36 elements");
   }
   const Loop<2> loop = kept_loop(args, self, s, strides);
   if (!accumulate) {

@@ -200,13 +200,27 @@ husk_status rows_of(Scatter& s, uint32_t index_at, int32_t dim) {
 
 husk_status run(const Arguments& args, uint32_t self_at, uint32_t source_at, Reduce reduce,
                 bool include_self) {
+  constexpr ArgumentsOf named("scatter", "scatter_add", "scatter_add_into", "scatter_into",
+                              "scatter_reduce", "scatter_reduce_into");
+  constexpr uint32_t kDim = named["dim"], kIndex = named["index"];
   HUSK_TRY(args.check_tensor(self_at));
-  HUSK_TRY(args.check_tensor(2));
-  Scatter s{args, args[self_at], args[2], nullptr, {}, reduce, include_self, 0,
-            0,    Loop<3>(args), 0,       0,       0};
+  HUSK_TRY(args.check_tensor(kIndex));
+  Scatter s{args,
+            args[self_at],
+            args[kIndex],
+            nullptr,
+            {},
+            reduce,
+            include_self,
+            0,
+            0,
+            Loop<3>(args),
+            0,
+            0,
+            0};
   int32_t dim = 0;
-  HUSK_TRY(args.get_dim(1, s.self.rank, dim));
-  HUSK_TRY(args.check_index_dtype(2));
+  HUSK_TRY(args.get_dim(kDim, s.self.rank, dim));
+  HUSK_TRY(args.check_index_dtype(kIndex));
   if (!scalar_of(args[source_at], s.value)) {
     HUSK_TRY(args.check_tensor(source_at));
     HUSK_TRY(args.check_same_dtype(source_at, self_at));
@@ -233,6 +247,8 @@ husk_status run(const Arguments& args, uint32_t self_at, uint32_t source_at, Red
 
 // Reads the name of the reduction.
 husk_status reduce_of(const Arguments& args, uint32_t at, Reduce& out) {
+  constexpr ArgumentsOf named("scatter_reduce", "scatter_reduce_into");
+  constexpr uint32_t kSelf = named["self"];
   constexpr struct {
     const char* name;
     Reduce reduce;
@@ -244,11 +260,11 @@ husk_status reduce_of(const Arguments& args, uint32_t at, Reduce& out) {
     for (const auto& row : kReductions) {
       if (__builtin_strcmp(row.name, args[at].string) != 0) continue;
       out = row.reduce;
-      const int32_t dtype = args[0].dtype;
+      const int32_t dtype = args[kSelf].dtype;
       const bool has_order = dtype != HUSK_C64 && dtype != HUSK_C128;
       return has_order || out == Reduce::Sum || out == Reduce::Product || out == Reduce::Mean
                  ? husk_status{HUSK_OK}
-                 : args.unsupported_dtype(0);
+                 : args.unsupported_dtype(kSelf);
     }
   }
   return args.argument_error(at, HUSK_INVALID_ARGUMENT,

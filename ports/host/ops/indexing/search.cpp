@@ -165,7 +165,9 @@ struct Range {
 // The range of a histogram: [low, high], or, if low equals high, the range of the data. An empty
 // range is widened.
 husk_status range_of(const Arguments& args, double low, double high, Range& out) {
-  const husk_op_arg& self = args[0];
+  constexpr ArgumentsOf named("histc");
+  constexpr uint32_t kSelf = named["self"];
+  const husk_op_arg& self = args[kSelf];
   Loop<1> loop(args);
   loop.shape(self);
   out = {low, high};
@@ -194,7 +196,9 @@ husk_status range_of(const Arguments& args, double low, double high, Range& out)
 // Adds the weight of each element of argument 0, 1 without weights, to its bin.
 void count_bins(const Arguments& args, const husk_op_arg* weights, const husk_op_arg& out,
                 const Range& range) {
-  const husk_op_arg& self = args[0];
+  constexpr ArgumentsOf named("histc");
+  constexpr uint32_t kSelf = named["self"];
+  const husk_op_arg& self = args[kSelf];
   const int64_t bins = out.sizes[0];
   Loop<2> loop(args);
   loop.shape(self);
@@ -224,12 +228,14 @@ void count_bins(const Arguments& args, const husk_op_arg* weights, const husk_op
 
 // Computes the number of bins: the largest element plus one, at least minlength.
 husk_status count_bins_needed(const Arguments& args, int64_t& bins) {
-  HUSK_TRY(args.check_tensor(0, 1, 1));
-  const husk_op_arg& self = args[0];
+  constexpr ArgumentsOf named("bincount", "bincount_sizes");
+  constexpr uint32_t kSelf = named["self"], kMinlength = named["minlength"];
+  HUSK_TRY(args.check_tensor(kSelf, 1, 1));
+  const husk_op_arg& self = args[kSelf];
   int64_t minlength = 0;
-  HUSK_TRY(args.get_int(2, minlength));
-  if (minlength < 0) return args.argument_error(2, HUSK_INVALID_ARGUMENT, "is negative");
-  if (!visit<Ints>(self.dtype, [](auto) {})) return args.unsupported_dtype(0);
+  HUSK_TRY(args.get_int(kMinlength, minlength));
+  if (minlength < 0) return args.argument_error(kMinlength, HUSK_INVALID_ARGUMENT, "is negative");
+  if (!visit<Ints>(self.dtype, [](auto) {})) return args.unsupported_dtype(kSelf);
   bins = minlength;
   int64_t value = 0, wrong = 0;
   const bool all_fit = each_index_while(args.cancellation, self.sizes[0], [&](int64_t i) {

@@ -37,7 +37,9 @@ husk_status count_true(const Arguments& args, uint32_t at, int64_t& count) {
 // Writes the indices of the first `max_count` elements of argument 0 that are not 0. Returns how
 // many it wrote.
 int64_t write_indices(const Arguments& args, const husk_op_arg& out, int64_t max_count) {
-  const husk_op_arg& self = args[0];
+  constexpr ArgumentsOf named("nonzero", "nonzero_static");
+  constexpr uint32_t kSelf = named["self"];
+  const husk_op_arg& self = args[kSelf];
   int64_t at[kMaxRank] = {}, row = 0;
   each_truth(args, self, [&](bool truth) {
     if (truth && row < max_count) {
@@ -54,18 +56,22 @@ int64_t write_indices(const Arguments& args, const husk_op_arg& out, int64_t max
 
 // Checks self, and the output for indices.
 husk_status check_indices_out(const Arguments& args, uint32_t out) {
-  HUSK_TRY(args.check_tensor(0));
+  constexpr ArgumentsOf named("nonzero", "nonzero_static");
+  constexpr uint32_t kSelf = named["self"];
+  HUSK_TRY(args.check_tensor(kSelf));
   HUSK_TRY(args.check_tensor(out, 2, 2));
   HUSK_TRY(args.check_dtype(out, HUSK_I64));
-  return args.check_size(out, 1, args[0].rank, "the rank of self");
+  return args.check_size(out, 1, args[kSelf].rank, "the rank of self");
 }
 
 // Makes a loop over the shape to which self and mask broadcast. Operands: self, mask.
 husk_status masked_loop(const Arguments& args, Loop<2>& loop) {
-  HUSK_TRY(args.check_tensor(0));
-  HUSK_TRY(args.check_tensor(1));
-  HUSK_TRY(args.check_mask_dtype(1));
-  const husk_op_arg &self = args[0], &mask = args[1];
+  constexpr ArgumentsOf named("masked_select", "masked_select_sizes");
+  constexpr uint32_t kSelf = named["self"], kMask = named["mask"];
+  HUSK_TRY(args.check_tensor(kSelf));
+  HUSK_TRY(args.check_tensor(kMask));
+  HUSK_TRY(args.check_mask_dtype(kMask));
+  const husk_op_arg &self = args[kSelf], &mask = args[kMask];
   loop.rank = self.rank > mask.rank ? self.rank : mask.rank;
   for (int32_t d = 0; d < loop.rank; ++d) {
     const int32_t self_dim = d - (loop.rank - self.rank), mask_dim = d - (loop.rank - mask.rank);
@@ -74,11 +80,11 @@ husk_status masked_loop(const Arguments& args, Loop<2>& loop) {
   }
   if (!broadcast(self, loop.sizes, loop.rank, loop.strides[0]) ||
       !broadcast(mask, loop.sizes, loop.rank, loop.strides[1])) {
-    return args.argument_error(1, HUSK_INVALID_ARGUMENT,
+    return args.argument_error(kMask, HUSK_INVALID_ARGUMENT,
                                "has a shape that does not broadcast with self");
   }
   if (!may_visit(loop.sizes, loop.rank, self, mask)) {
-    return args.argument_error(1, HUSK_UNSUPPORTED,
+    return args.argument_error(kMask, HUSK_UNSUPPORTED,
                                "broadcasts with self to more than 2^36 elements");
   }
   loop.merge();
@@ -93,9 +99,11 @@ int64_t masked_count(const husk_op_arg& mask, const Loop<2>& loop) {
 
 // Adds up the repeats. None of them may be negative.
 husk_status repeats_sum(const Arguments& args, int64_t& sum) {
-  HUSK_TRY(args.check_tensor(0, 1, 1));
-  const husk_op_arg& repeats = args[0];
-  HUSK_TRY(args.check_index_dtype(0));
+  constexpr ArgumentsOf named("repeat_interleave", "repeat_interleave_sizes");
+  constexpr uint32_t kRepeats = named["repeats"];
+  HUSK_TRY(args.check_tensor(kRepeats, 1, 1));
+  const husk_op_arg& repeats = args[kRepeats];
+  HUSK_TRY(args.check_index_dtype(kRepeats));
   sum = 0;
   int64_t value = 0, wrong = 0;
   const bool all_fit = each_index_while(args.cancellation, repeats.sizes[0], [&](int64_t i) {

@@ -2,6 +2,7 @@
 // Hessenberg matrix by reflectors, and triangular by the QR method: with Francis' double shift for
 // real matrices, so that complex eigenvalues come in pairs, and with Wilkinson's shift for complex
 // ones. Source: Golub and Van Loan, "Matrix Computations", chapter 7, and EISPACK's hqr2.
+#include "contracts.h"
 #include "error.h"
 #include "linalg/reflectors.h"
 
@@ -429,13 +430,15 @@ void write_vectors(const Columns<S>& t, const Columns<S>& v, const Complex128* v
 // unless it is `values_at`.
 husk_status write_eigen(const Arguments& args, uint32_t values_at, uint32_t vectors_at,
                         uint32_t workspace_at) {
-  HUSK_TRY(check_square(args, 0));
-  const int64_t n = args[0].sizes[args[0].rank - 1], width = width_of(args, 0);
+  constexpr ArgumentsOf named("eigen", "eigenvalues");
+  constexpr uint32_t kSelf = named["self"];
+  HUSK_TRY(check_square(args, kSelf));
+  const int64_t n = args[kSelf].sizes[args[kSelf].rank - 1], width = width_of(args, kSelf);
   const bool wants_vectors = vectors_at != values_at;
-  const bool single = args[0].dtype == HUSK_F32 || args[0].dtype == HUSK_C64;
-  HUSK_TRY(check_vectors(args, values_at, 0, n, single ? HUSK_C64 : HUSK_C128));
+  const bool single = args[kSelf].dtype == HUSK_F32 || args[kSelf].dtype == HUSK_C64;
+  HUSK_TRY(check_vectors(args, values_at, kSelf, n, single ? HUSK_C64 : HUSK_C128));
   if (wants_vectors) {
-    HUSK_TRY(check_batch(args, vectors_at, 0, 2));
+    HUSK_TRY(check_batch(args, vectors_at, kSelf, 2));
     HUSK_TRY(args.check_same_dtype(vectors_at, values_at));
     for (int32_t d = 1; d <= 2; ++d)
       HUSK_TRY(args.check_size(vectors_at, args[vectors_at].rank - d, n, "rows and columns"));
@@ -447,7 +450,7 @@ husk_status write_eigen(const Arguments& args, uint32_t values_at, uint32_t vect
   HUSK_TRY(check_workspace(args, workspace_at, need));
   if (numel(args[values_at]) == 0) return HUSK_OK;
   husk_status status = HUSK_OK;
-  HUSK_TRY(visit_wide(args, 0, [&](auto tag) {
+  HUSK_TRY(visit_wide(args, kSelf, [&](auto tag) {
     using S = typename decltype(tag)::type;
     Workspace workspace(args, workspace_at);
     const Columns<S> h = workspace.matrix<S>(n, n),
@@ -457,17 +460,17 @@ husk_status write_eigen(const Arguments& args, uint32_t values_at, uint32_t vect
     auto* const values = workspace.vector<Complex128>(n);
     auto *const x = workspace.vector<Complex128>(n), *const y = workspace.vector<Complex128>(n);
     auto* const parts = workspace.vector<double>(2 * n);
-    each_while(batch_loop(args, 0, {0, values_at, vectors_at}), [&](const int64_t(&at)[3]) {
-      load(matrix_place(args[0], at[0]), h);
+    each_while(batch_loop(args, kSelf, {kSelf, values_at, vectors_at}), [&](const int64_t(&at)[3]) {
+      load(matrix_place(args[kSelf], at[0]), h);
       if (!finite(h)) {
-        status = args.argument_error(0, HUSK_INVALID_INPUT, "contains infinities or NaN");
+        status = args.argument_error(kSelf, HUSK_INVALID_INPUT, "contains infinities or NaN");
         return false;
       }
       const double unit = bring_into_range(h);
       make_hessenberg(h, v, tau, column, sums);
       if (wants_vectors) form_basis(v, tau);
       if (!make_schur(h, v, values, parts)) {
-        status = args.argument_error(0, HUSK_INVALID_INPUT,
+        status = args.argument_error(kSelf, HUSK_INVALID_INPUT,
                                      "has eigenvalues to which the method does not converge");
         return false;
       }

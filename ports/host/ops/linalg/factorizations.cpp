@@ -42,20 +42,23 @@ husk_status factorization_error(const Arguments& args, int64_t info, const char*
 // differs from lu_at, the number of the first zero pivot of each matrix.
 husk_status factor(const Arguments& args, uint32_t lu_at, uint32_t pivots_at, uint32_t info_at,
                    bool pivot, bool check) {
-  const int64_t rows = args[0].sizes[args[0].rank - 2], columns = args[0].sizes[args[0].rank - 1];
+  constexpr ArgumentsOf named("linear_det", "linear_slogdet", "linear_solve", "lu_factor");
+  constexpr uint32_t kA = named["A"];
+  const int64_t rows = args[kA].sizes[args[kA].rank - 2],
+                columns = args[kA].sizes[args[kA].rank - 1];
   // A pivot is the i32 number of a row.
   if (rows > INT32_MAX && columns > 0)
-    return args.argument_error(0, HUSK_UNSUPPORTED, "has more than 2147483647 rows");
-  HUSK_TRY(check_matrices(args, lu_at, 0, rows, columns));
-  HUSK_TRY(check_vectors(args, pivots_at, 0, rows < columns ? rows : columns, HUSK_I32));
+    return args.argument_error(kA, HUSK_UNSUPPORTED, "has more than 2147483647 rows");
+  HUSK_TRY(check_matrices(args, lu_at, kA, rows, columns));
+  HUSK_TRY(check_vectors(args, pivots_at, kA, rows < columns ? rows : columns, HUSK_I32));
   const bool writes_info = info_at != lu_at;
-  if (writes_info) HUSK_TRY(check_numbers(args, info_at, 0, HUSK_I32));
+  if (writes_info) HUSK_TRY(check_numbers(args, info_at, kA, HUSK_I32));
   HUSK_TRY(copy_elements(args, lu_at, 0));
   int32_t failed_info = 0;
   const husk_op_arg& pivots = args[pivots_at];
-  HUSK_TRY(visit_argument<Floats | Complexes>(args, 0, [&](auto tag) {
+  HUSK_TRY(visit_argument<Floats | Complexes>(args, kA, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    each(batch_loop(args, 0, {lu_at, pivots_at, info_at}), [&](const int64_t(&at)[3]) {
+    each(batch_loop(args, kA, {lu_at, pivots_at, info_at}), [&](const int64_t(&at)[3]) {
       const int32_t info = factor_lu(matrix_at<T>(args, lu_at, at[0]),
                                      writable<int32_t>(pivots) + at[1],
                                      pivots.strides[pivots.rank - 1], pivot);

@@ -65,8 +65,10 @@ husk_status copy_view(const Arguments& args, uint32_t out, const husk_op_arg& vi
 
 // Copies elements in order. The shapes may differ, the numbers of elements may not.
 husk_status copy_in_order(const Arguments& args, uint32_t out_at) {
+  constexpr ArgumentsOf named("view_alias", "view_reshape");
+  constexpr uint32_t kSelf = named["self"];
   HUSK_TRY(check_self_and_out(args, out_at));
-  const husk_op_arg &self = args[0], &out = args[out_at];
+  const husk_op_arg &self = args[kSelf], &out = args[out_at];
   if (numel(self) != numel(out)) {
     return fail(args.error, HUSK_INVALID_ARGUMENT,
                 "%s: the input has %lld elements, the output %lld", args.op,
@@ -131,10 +133,13 @@ husk_status group_last(const Arguments& args, uint32_t at, int64_t ratio, View& 
 // Copies the bytes of argument 0 to an output of another dtype. If the element size changes, the
 // size of the last dimension changes too, unless a dimension is added or dropped for it.
 husk_status reinterpret(const Arguments& args, uint32_t out_at, bool adds_dim, bool drops_dim) {
-  HUSK_TRY(args.check_tensor(0, 0, kMaxRank - 1));
+  constexpr ArgumentsOf named("view_as_complex", "view_as_real", "view_dtype");
+  constexpr uint32_t kSelf = named["self"];
+  HUSK_TRY(args.check_tensor(kSelf, 0, kMaxRank - 1));
   HUSK_TRY(args.check_tensor(out_at, 0, kMaxRank - 1));
-  View from(args[0]), to(args[out_at]);
-  const int64_t from_bytes = dtype_bytes(args[0].dtype), to_bytes = dtype_bytes(args[out_at].dtype);
+  View from(args[kSelf]), to(args[out_at]);
+  const int64_t from_bytes = dtype_bytes(args[kSelf].dtype),
+                to_bytes = dtype_bytes(args[out_at].dtype);
   const int64_t unit = from_bytes < to_bytes ? from_bytes : to_bytes;
   HUSK_TRY(split_elements(args, 0, unit, from));
   HUSK_TRY(split_elements(args, out_at, unit, to));

@@ -38,36 +38,41 @@ void divide(Attention& a) {
 
 // Checks the tensors except the mask, and reads the sizes.
 husk_status check_shapes(const Arguments& args, Attention& a) {
+  constexpr ArgumentsOf named("attention");
+  constexpr uint32_t kQuery = named["query"], kKey = named["key"], kValue = named["value"],
+                     kOutput = named["output"], kLogsumexp = named["logsumexp"];
   for (uint32_t i = 0; i < 3; ++i) {
     HUSK_TRY(args.check_tensor(i, 4, 4));
-    HUSK_TRY(args.check_same_dtype(i, 0));
-    HUSK_TRY(args.check_size(i, 0, args[0].sizes[0], "the query's batches"));
+    HUSK_TRY(args.check_same_dtype(i, kQuery));
+    HUSK_TRY(args.check_size(i, 0, args[kQuery].sizes[0], "the query's batches"));
   }
-  HUSK_TRY(args.check_tensor(7, 4, 4));
-  HUSK_TRY(args.check_same_dtype(7, 0));
-  HUSK_TRY(args.check_size(1, 3, args[0].sizes[3], "the query's width"));
-  HUSK_TRY(args.check_size(2, 2, args[1].sizes[2], "the keys"));
-  HUSK_TRY(args.check_size(2, 1, args[1].sizes[1], "the heads of the keys"));
-  const int64_t heads = args[0].sizes[1], key_heads = args[1].sizes[1];
+  HUSK_TRY(args.check_tensor(kOutput, 4, 4));
+  HUSK_TRY(args.check_same_dtype(kOutput, kQuery));
+  HUSK_TRY(args.check_size(kKey, 3, args[kQuery].sizes[3], "the query's width"));
+  HUSK_TRY(args.check_size(kValue, 2, args[kKey].sizes[2], "the keys"));
+  HUSK_TRY(args.check_size(kValue, 1, args[kKey].sizes[1], "the heads of the keys"));
+  const int64_t heads = args[kQuery].sizes[1], key_heads = args[kKey].sizes[1];
   if (key_heads < 1 || heads % key_heads != 0)
-    return args.argument_error(1, HUSK_INVALID_ARGUMENT,
+    return args.argument_error(kKey, HUSK_INVALID_ARGUMENT,
                                "has heads that do not divide the query's");
-  const int64_t sizes[] = {args[0].sizes[0], heads, args[0].sizes[2], args[2].sizes[3]};
+  const int64_t sizes[] = {args[kQuery].sizes[0], heads, args[kQuery].sizes[2],
+                           args[kValue].sizes[3]};
   for (int32_t d = 0; d < 4; ++d)
-    HUSK_TRY(args.check_size(7, d, sizes[d], "the query's, and the values' width"));
+    HUSK_TRY(args.check_size(kOutput, d, sizes[d], "the query's, and the values' width"));
   a.heads = key_heads;
   a.group = heads / key_heads;
   a.query_count = sizes[2];
-  a.key_count = args[1].sizes[2];
-  a.width = args[0].sizes[3];
+  a.key_count = args[kKey].sizes[2];
+  a.width = args[kQuery].sizes[3];
   a.value_width = sizes[3];
   if (a.width > kMaxHeadWidth || a.value_width > kMaxHeadWidth)
-    return args.argument_error(0, HUSK_UNSUPPORTED, "or value has heads of more than 256");
-  if (args.none(8)) return HUSK_OK;
-  HUSK_TRY(args.check_tensor(8, 3, 3));
-  for (int32_t d = 0; d < 3; ++d) HUSK_TRY(args.check_size(8, d, sizes[d], "the query's"));
-  if (args[8].dtype != HUSK_F32 && args[8].dtype != HUSK_F64) return args.unsupported_dtype(8);
-  a.log_sums = &args[8];
+    return args.argument_error(kQuery, HUSK_UNSUPPORTED, "or value has heads of more than 256");
+  if (args.none(kLogsumexp)) return HUSK_OK;
+  HUSK_TRY(args.check_tensor(kLogsumexp, 3, 3));
+  for (int32_t d = 0; d < 3; ++d) HUSK_TRY(args.check_size(kLogsumexp, d, sizes[d], "the query's"));
+  if (args[kLogsumexp].dtype != HUSK_F32 && args[kLogsumexp].dtype != HUSK_F64)
+    return args.unsupported_dtype(kLogsumexp);
+  a.log_sums = &args[kLogsumexp];
   return HUSK_OK;
 }
 

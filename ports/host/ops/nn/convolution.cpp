@@ -50,19 +50,21 @@ void set_channels(const husk_op_arg& weight, Convolution& c) {
 
 husk_status check_channels(const Arguments& args, uint32_t out, const husk_op_arg& weight,
                            Convolution& c) {
-  const husk_op_arg& input = args[0];
+  constexpr ArgumentsOf named("convolution", "convolution_depthwise", "fused_convolution");
+  constexpr uint32_t kInput = named["input"], kWeight = named["weight"];
+  const husk_op_arg& input = args[kInput];
   HUSK_TRY(args.get_int(8, c.groups));
   if (c.groups < 1) return args.argument_error(8, HUSK_INVALID_ARGUMENT, "is not positive");
   c.batch = input.sizes[0];
-  if (c.transposed) HUSK_TRY(args.check_size(1, 0, input.sizes[1], "the input's channels"));
+  if (c.transposed) HUSK_TRY(args.check_size(kWeight, 0, input.sizes[1], "the input's channels"));
   set_channels(weight, c);
   if (weight.sizes[0] % c.groups != 0)
-    return args.argument_error(1, HUSK_INVALID_ARGUMENT, "does not divide into the groups");
+    return args.argument_error(kWeight, HUSK_INVALID_ARGUMENT, "does not divide into the groups");
   int64_t all_in = 0, all_out = 0;
   if (!checked_multiply(c.in_channels, c.groups, all_in) ||
       !checked_multiply(c.out_channels, c.groups, all_out))
     return args.argument_error(8, HUSK_INVALID_ARGUMENT, "is too large for the weights");
-  HUSK_TRY(args.check_size(0, 1, all_in, "groups times the channels of the weights"));
+  HUSK_TRY(args.check_size(kInput, 1, all_in, "groups times the channels of the weights"));
   HUSK_TRY(args.check_size(out, 0, c.batch, "the input's images"));
   return args.check_size(out, 1, all_out, "the weights' output channels");
 }
@@ -110,6 +112,8 @@ constexpr ConvolutionAxis kNoAxis = {1, 1, 1, 1, 0, 1, 0, 0, 0, 0};
 
 husk_status check_axes(const Arguments& args, uint32_t out, const husk_op_arg& input,
                        const husk_op_arg& weight, Convolution& c) {
+  constexpr ArgumentsOf named("convolution", "convolution_depthwise", "fused_convolution");
+  constexpr uint32_t kInput = named["input"];
   const int32_t dims = input.rank - 2;
   Spatial spatial;
   HUSK_TRY(spatial.read(args, dims));
@@ -124,7 +128,7 @@ husk_status check_axes(const Arguments& args, uint32_t out, const husk_op_arg& i
     a.kernel_stride = weight.strides[at];
     a.out_stride = args[out].strides[at];
     if (!compute_out(a, c.transposed, spatial.extra[spatial_dim]))
-      return args.argument_error(0, HUSK_UNSUPPORTED, "or weight is too large");
+      return args.argument_error(kInput, HUSK_UNSUPPORTED, "or weight is too large");
     HUSK_TRY(args.check_size(out, at, a.out, "what stride, padding and dilation give"));
     c.taps *= a.kernel;
   }
@@ -158,16 +162,19 @@ husk_status get_residual(const Arguments& args, uint32_t at, uint32_t out, Convo
 
 // Reads the arguments that both operators have. `out` is the place of the output.
 husk_status get_convolution(const Arguments& args, uint32_t out, Convolution& c) {
-  HUSK_TRY(args.check_tensor(0, 3, 2 + kAxes));
-  const int32_t rank = args[0].rank;
-  HUSK_TRY(args.check_tensor(1, rank, rank));
+  constexpr ArgumentsOf named("convolution", "convolution_depthwise", "fused_convolution");
+  constexpr uint32_t kInput = named["input"], kWeight = named["weight"], kBias = named["bias"];
+  HUSK_TRY(args.check_tensor(kInput, 3, 2 + kAxes));
+  const int32_t rank = args[kInput].rank;
+  HUSK_TRY(args.check_tensor(kWeight, rank, rank));
   HUSK_TRY(args.check_tensor(out, rank, rank));
-  HUSK_TRY(args.check_same_dtype(1, 0));
-  HUSK_TRY(args.check_same_dtype(out, 0));
+  HUSK_TRY(args.check_same_dtype(kWeight, kInput));
+  HUSK_TRY(args.check_same_dtype(out, kInput));
   HUSK_TRY(args.get_bool(6, c.transposed));
   // Tensors without elements have strides that say nothing.
-  const husk_op_arg input = with_safe_strides(args[0]), weight = with_safe_strides(args[1]);
-  c.dtype = args[0].dtype;
+  const husk_op_arg input = with_safe_strides(args[kInput]),
+                    weight = with_safe_strides(args[kWeight]);
+  c.dtype = args[kInput].dtype;
   c.input = input.data;
   c.weight = weight.data;
   c.out = args[out].data;
@@ -177,7 +184,7 @@ husk_status get_convolution(const Arguments& args, uint32_t out, Convolution& c)
   c.out_channel = args[out].strides[1];
   HUSK_TRY(check_channels(args, out, weight, c));
   HUSK_TRY(check_axes(args, out, input, weight, c));
-  return get_vector(args, 2, c, c.shift, c.shift_stride);
+  return get_vector(args, kBias, c, c.shift, c.shift_stride);
 }
 
 // Joins the images and all axes to one long axis if each position reads one element and all lie in

@@ -1,5 +1,6 @@
 // Adaptive average and max pooling over one to three dimensions. Output i pools the inputs from
 // floor(i * in / out) to ceil((i + 1) * in / out).
+#include "contracts.h"
 #include "core/arguments.h"
 #include "core/checked.h"
 #include "core/element.h"
@@ -25,17 +26,20 @@ int64_t end_of(int64_t i, int64_t in, int64_t out) { return 1 + ((i + 1) * in - 
 // Checks the arguments and reads the geometry.
 husk_status read(const Arguments& args, int32_t spatial, uint32_t out_at, bool with_indices,
                  Pool& p) {
-  HUSK_TRY(args.check_tensor(0, spatial + 1, spatial + 2));
-  const int32_t rank = args[0].rank;
-  HUSK_TRY(args.check_ints(1, spatial));
+  constexpr ArgumentsOf named("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d",
+                              "adaptive_max_pool2d", "adaptive_max_pool3d");
+  constexpr uint32_t kSelf = named["self"], kOutputSize = named["output_size"];
+  HUSK_TRY(args.check_tensor(kSelf, spatial + 1, spatial + 2));
+  const int32_t rank = args[kSelf].rank;
+  HUSK_TRY(args.check_ints(kOutputSize, spatial));
   HUSK_TRY(args.check_tensor(out_at, rank, rank));
-  HUSK_TRY(args.check_same_dtype(out_at, 0));
+  HUSK_TRY(args.check_same_dtype(out_at, kSelf));
   if (with_indices) {
     HUSK_TRY(args.check_tensor(out_at + 1, rank, rank));
     HUSK_TRY(args.check_dtype(out_at + 1, HUSK_I64));
     HUSK_TRY(args.check_same_shape(out_at + 1, out_at));
   }
-  const husk_op_arg &self = args[0], &out = args[out_at],
+  const husk_op_arg &self = args[kSelf], &out = args[out_at],
                     &indices = args[with_indices ? out_at + 1 : out_at];
   p.planes.shape(self);
   p.planes.add(1, out);
@@ -47,17 +51,18 @@ husk_status read(const Arguments& args, int32_t spatial, uint32_t out_at, bool w
     const int32_t at = rank - kAxes + d;
     const bool is_used = d >= kAxes - spatial;
     if (is_used)
-      HUSK_TRY(args.check_size(out_at, at, args[1].sizes[d - (kAxes - spatial)], "output_size"));
+      HUSK_TRY(args.check_size(out_at, at, args[kOutputSize].sizes[d - (kAxes - spatial)],
+                               "output_size"));
     p.in[d] = is_used ? self.sizes[at] : 1;
     p.out[d] = is_used ? out.sizes[at] : 1;
     p.in_strides[d] = is_used ? self.strides[at] : 0;
     p.out_strides[d] = is_used ? out.strides[at] : 0;
     p.index_strides[d] = is_used ? indices.strides[at] : 0;
     if (p.in[d] == 0 && numel(out) > 0)
-      return args.argument_error(0, HUSK_INVALID_INPUT, "has an empty spatial dimension");
+      return args.argument_error(kSelf, HUSK_INVALID_INPUT, "has an empty spatial dimension");
     int64_t steps = 0;
     if (numel(out) > 0 && !checked_multiply(p.in[d], p.out[d], steps))
-      return args.argument_error(0, HUSK_UNSUPPORTED, "or output_size is too large");
+      return args.argument_error(kSelf, HUSK_UNSUPPORTED, "or output_size is too large");
   }
   return HUSK_OK;
 }
@@ -120,19 +125,21 @@ void each_inside(const Pool& p, const int64_t* first, const int64_t* last, F f) 
 }
 
 husk_status average(const Arguments& args, int32_t spatial) {
+  constexpr ArgumentsOf named("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d");
+  constexpr uint32_t kSelf = named["self"], kOut = named["out"];
   Pool p(args);
   HUSK_TRY(read(args, spatial, 2, false, p));
-  if (numel(args[2]) == 0) return HUSK_OK;
-  return visit_argument<Floats | Halves>(args, 0, [&](auto tag) {
+  if (numel(args[kOut]) == 0) return HUSK_OK;
+  return visit_argument<Floats | Halves>(args, kSelf, [&](auto tag) {
     using T = typename decltype(tag)::type;
     each(p.planes, [&](const int64_t(&at)[3]) {
       each_window(p, [&](int64_t out, int64_t, const int64_t* first, const int64_t* last) {
         Value<T> sum = 0;
         each_inside(p, first, last, [&](int64_t offset, int64_t) {
-          sum += get(data_of<T>(args[0]) + at[0] + offset);
+          sum += get(data_of<T>(args[kSelf]) + at[0] + offset);
         });
         const int64_t count = (last[0] - first[0]) * (last[1] - first[1]) * (last[2] - first[2]);
-        set(writable<T>(args[2]) + at[1] + out, sum / static_cast<Value<T>>(count));
+        set(writable<T>(args[kOut]) + at[1] + out, sum / static_cast<Value<T>>(count));
       });
     });
   });
@@ -141,23 +148,25 @@ husk_status average(const Arguments& args, int32_t spatial) {
 // Max pooling. NaN counts as the largest value. The second output is the index of the largest
 // element in its plane.
 husk_status maximum(const Arguments& args, int32_t spatial) {
+  constexpr ArgumentsOf named("adaptive_max_pool2d", "adaptive_max_pool3d");
+  constexpr uint32_t kSelf = named["self"], kOut = named["out"], kIndices = named["indices"];
   Pool p(args);
   HUSK_TRY(read(args, spatial, 2, true, p));
-  if (numel(args[2]) == 0) return HUSK_OK;
-  return visit_argument<Reals>(args, 0, [&](auto tag) {
+  if (numel(args[kOut]) == 0) return HUSK_OK;
+  return visit_argument<Reals>(args, kSelf, [&](auto tag) {
     using T = typename decltype(tag)::type;
     each(p.planes, [&](const int64_t(&at)[3]) {
       each_window(p, [&](int64_t out, int64_t index, const int64_t* first, const int64_t* last) {
         Value<T> best{};
         int64_t best_index = -1;
         each_inside(p, first, last, [&](int64_t offset, int64_t number) {
-          const Value<T> value = get(data_of<T>(args[0]) + at[0] + offset);
+          const Value<T> value = get(data_of<T>(args[kSelf]) + at[0] + offset);
           if (best_index >= 0 && !(value > best) && !is_nan(value)) return;
           best = value;
           best_index = number;
         });
-        set(writable<T>(args[2]) + at[1] + out, best);
-        writable<int64_t>(args[3])[at[2] + index] = best_index;
+        set(writable<T>(args[kOut]) + at[1] + out, best);
+        writable<int64_t>(args[kIndices])[at[2] + index] = best_index;
       });
     });
   });

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "contracts.h"
 #include "core/arguments.h"
 #include "core/element.h"
 #include "core/loop.h"
@@ -105,28 +106,33 @@ void sample(const Arguments& args, const husk_op_arg& input, const husk_op_arg& 
 }
 
 husk_status grid_sampler(const Arguments& args, int dims) {
+  constexpr ArgumentsOf named("grid_sampler_2d", "grid_sampler_3d");
+  constexpr uint32_t kInput = named["input"], kGrid = named["grid"],
+                     kInterpolationMode = named["interpolation_mode"],
+                     kPaddingMode = named["padding_mode"], kAlignCorners = named["align_corners"];
   const int32_t rank = dims + 2;
   const uint32_t out_at = 5;
-  HUSK_TRY(args.check_tensor(0, rank, rank));
-  HUSK_TRY(args.check_tensor(1, rank, rank));
+  HUSK_TRY(args.check_tensor(kInput, rank, rank));
+  HUSK_TRY(args.check_tensor(kGrid, rank, rank));
   HUSK_TRY(args.check_tensor(out_at, rank, rank));
-  HUSK_TRY(args.check_same_dtype(1, 0));
-  HUSK_TRY(args.check_same_dtype(out_at, 0));
-  const husk_op_arg &input = args[0], &grid = args[1], &out = args[out_at];
+  HUSK_TRY(args.check_same_dtype(kGrid, kInput));
+  HUSK_TRY(args.check_same_dtype(out_at, kInput));
+  const husk_op_arg &input = args[kInput], &grid = args[kGrid], &out = args[out_at];
   int64_t mode = 0, padding = 0;
   Grid g{};
-  HUSK_TRY(args.get_int(2, mode));
-  HUSK_TRY(args.get_int(3, padding));
-  HUSK_TRY(args.get_bool(4, g.align));
+  HUSK_TRY(args.get_int(kInterpolationMode, mode));
+  HUSK_TRY(args.get_int(kPaddingMode, padding));
+  HUSK_TRY(args.get_bool(kAlignCorners, g.align));
   if (mode != 0 && mode != 1)
-    return args.argument_error(2, HUSK_UNSUPPORTED, "is neither 0 (linear) nor 1 (nearest)");
+    return args.argument_error(kInterpolationMode, HUSK_UNSUPPORTED,
+                               "is neither 0 (linear) nor 1 (nearest)");
   if (padding < 0 || padding > 2)
-    return args.argument_error(3, HUSK_INVALID_ARGUMENT, "is not 0, 1 or 2");
+    return args.argument_error(kPaddingMode, HUSK_INVALID_ARGUMENT, "is not 0, 1 or 2");
   g.nearest = mode == 1;
   g.padding = static_cast<Padding>(padding);
   g.dims = dims;
-  HUSK_TRY(args.check_size(1, 0, input.sizes[0], "the input's images"));
-  HUSK_TRY(args.check_size(1, rank - 1, dims, "one for each axis"));
+  HUSK_TRY(args.check_size(kGrid, 0, input.sizes[0], "the input's images"));
+  HUSK_TRY(args.check_size(kGrid, rank - 1, dims, "one for each axis"));
   HUSK_TRY(args.check_size(out_at, 0, input.sizes[0], "the input's images"));
   HUSK_TRY(args.check_size(out_at, 1, input.sizes[1], "the input's channels"));
   for (int32_t d = 2; d < rank; ++d)
@@ -136,7 +142,7 @@ husk_status grid_sampler(const Arguments& args, int dims) {
     g.sizes[d] = d < kAxes - dims ? 1 : input.sizes[at];
     g.strides[d] = d < kAxes - dims ? 0 : input.strides[at];
     if (g.sizes[d] == 0 && numel(out) > 0)
-      return args.argument_error(0, HUSK_INVALID_INPUT, "has an empty spatial dimension");
+      return args.argument_error(kInput, HUSK_INVALID_INPUT, "has an empty spatial dimension");
   }
   return visit_argument<Floats | Halves>(
       args, 0, [&](auto tag) { sample<typename decltype(tag)::type>(args, input, grid, out, g); });
@@ -197,8 +203,10 @@ struct Resize {
 
 husk_status read_resize(const Arguments& args, int32_t at, uint32_t scale_at, bool align,
                         Resize& r) {
-  r.in = args[0].sizes[at];
-  r.out = args[5].sizes[at];
+  constexpr ArgumentsOf named("upsample_bilinear2d_aa", "upsample_bicubic2d_aa");
+  constexpr uint32_t kSelf = named["self"], kOut = named["out"];
+  r.in = args[kSelf].sizes[at];
+  r.out = args[kOut].sizes[at];
   const double in = static_cast<double>(r.in), out = static_cast<double>(r.out);
   if (align) {
     r.scale = r.out > 1 ? (in - 1) / (out - 1) : 0;
@@ -211,18 +219,21 @@ husk_status read_resize(const Arguments& args, int32_t at, uint32_t scale_at, bo
 }
 
 husk_status upsample(const Arguments& args, double reach, double (*filter)(double)) {
-  HUSK_TRY(args.check_tensor(0, 4, 4));
-  HUSK_TRY(args.check_tensor(5, 4, 4));
-  HUSK_TRY(args.check_same_dtype(5, 0));
-  HUSK_TRY(args.check_ints(1, 2));
-  const husk_op_arg &self = args[0], &out = args[5];
+  constexpr ArgumentsOf named("upsample_bilinear2d_aa", "upsample_bicubic2d_aa");
+  constexpr uint32_t kSelf = named["self"], kOutputSize = named["output_size"],
+                     kAlignCorners = named["align_corners"], kOut = named["out"];
+  HUSK_TRY(args.check_tensor(kSelf, 4, 4));
+  HUSK_TRY(args.check_tensor(kOut, 4, 4));
+  HUSK_TRY(args.check_same_dtype(kOut, kSelf));
+  HUSK_TRY(args.check_ints(kOutputSize, 2));
+  const husk_op_arg &self = args[kSelf], &out = args[kOut];
   bool align = false;
-  HUSK_TRY(args.get_bool(2, align));
+  HUSK_TRY(args.get_bool(kAlignCorners, align));
   for (int32_t d = 0; d < 4; ++d)
-    HUSK_TRY(args.check_size(5, d, d < 2 ? self.sizes[d] : args[1].sizes[d - 2],
+    HUSK_TRY(args.check_size(kOut, d, d < 2 ? self.sizes[d] : args[kOutputSize].sizes[d - 2],
                              "output_size, or the input's"));
   if (numel(out) == 0) return HUSK_OK;
-  if (numel(self) == 0) return args.argument_error(0, HUSK_INVALID_INPUT, "has no elements");
+  if (numel(self) == 0) return args.argument_error(kSelf, HUSK_INVALID_INPUT, "has no elements");
   Resize rows{args.cancellation, 0, 0, 0, reach, filter}, columns = rows;
   HUSK_TRY(read_resize(args, 2, 3, align, rows));
   HUSK_TRY(read_resize(args, 3, 4, align, columns));
@@ -230,7 +241,7 @@ husk_status upsample(const Arguments& args, double reach, double (*filter)(doubl
   planes.shape(self);
   planes.add(1, out);
   planes.rank = 2;
-  return visit_argument<Floats | Halves>(args, 0, [&](auto tag) {
+  return visit_argument<Floats | Halves>(args, kSelf, [&](auto tag) {
     using T = typename decltype(tag)::type;
     each_index_while(args.cancellation, rows.out, [&](int64_t y) {
       const Window vertical = rows.window(y);

@@ -165,27 +165,36 @@ husk_status check_state(const Arguments& args, uint32_t index, const Lstm& l) {
 }
 
 husk_status check(const Arguments& args, Lstm& l) {
-  HUSK_TRY(args.check_tensor(0, 3, 3));
-  if (args[0].dtype != HUSK_F32) return args.unsupported_dtype(0);
+  constexpr ArgumentsOf named("rnn_layer");
+  constexpr uint32_t kInput = named["input"], kWeight2 = named["weight2"],
+                     kWeight3 = named["weight3"], kReverse = named["reverse"],
+                     kBatchSizes = named["batch_sizes"], kMode = named["mode"],
+                     kHiddenSize = named["hidden_size"], kNumLayers = named["num_layers"],
+                     kHasBiases = named["has_biases"], kBidirectional = named["bidirectional"],
+                     kBatchFirst = named["batch_first"], kTrain = named["train"],
+                     kOutput = named["output"];
+  HUSK_TRY(args.check_tensor(kInput, 3, 3));
+  if (args[kInput].dtype != HUSK_F32) return args.unsupported_dtype(kInput);
   int64_t mode = 0, layers = 0;
   bool bidirectional = false, batch_first = false, train = false, biases = false;
-  HUSK_TRY(args.get_bool(7, l.reverse));
-  HUSK_TRY(args.check_ints(8, 0));
-  HUSK_TRY(args.get_int(9, mode));
-  HUSK_TRY(args.get_int(10, l.hidden));
-  HUSK_TRY(args.get_int(11, layers));
-  HUSK_TRY(args.get_bool(12, biases));
-  HUSK_TRY(args.get_bool(13, bidirectional));
-  HUSK_TRY(args.get_bool(14, batch_first));
-  HUSK_TRY(args.get_bool(15, train));
-  if (mode != 2) return args.argument_error(9, HUSK_UNSUPPORTED, "is not 2 (LSTM)");
+  HUSK_TRY(args.get_bool(kReverse, l.reverse));
+  HUSK_TRY(args.check_ints(kBatchSizes, 0));
+  HUSK_TRY(args.get_int(kMode, mode));
+  HUSK_TRY(args.get_int(kHiddenSize, l.hidden));
+  HUSK_TRY(args.get_int(kNumLayers, layers));
+  HUSK_TRY(args.get_bool(kHasBiases, biases));
+  HUSK_TRY(args.get_bool(kBidirectional, bidirectional));
+  HUSK_TRY(args.get_bool(kBatchFirst, batch_first));
+  HUSK_TRY(args.get_bool(kTrain, train));
+  if (mode != 2) return args.argument_error(kMode, HUSK_UNSUPPORTED, "is not 2 (LSTM)");
   if (train)
-    return args.argument_error(15, HUSK_UNSUPPORTED, "is true: no workspace for training is made");
+    return args.argument_error(kTrain, HUSK_UNSUPPORTED,
+                               "is true: no workspace for training is made");
   if (l.hidden < 1 || l.hidden > kMaxGates / 4)
-    return args.argument_error(10, HUSK_UNSUPPORTED, "is not between 1 and 12288");
-  l.steps = args[0].sizes[0];
-  l.sequences = args[0].sizes[1];
-  l.width = args[0].sizes[2];
+    return args.argument_error(kHiddenSize, HUSK_UNSUPPORTED, "is not between 1 and 12288");
+  l.steps = args[kInput].sizes[0];
+  l.sequences = args[kInput].sizes[1];
+  l.width = args[kInput].sizes[2];
   for (uint32_t i = 1; i < 3; ++i) {
     HUSK_TRY(args.check_tensor(i, 2, 2));
     HUSK_TRY(args.check_dtype(i, HUSK_F32));
@@ -198,14 +207,14 @@ husk_status check(const Arguments& args, Lstm& l) {
   }
   constexpr uint32_t states[] = {5, 6, 17, 18};
   for (uint32_t i : states) HUSK_TRY(check_state(args, i, l));
-  HUSK_TRY(args.check_tensor(16, 3, 3));
-  HUSK_TRY(args.check_dtype(16, HUSK_F32));
-  HUSK_TRY(args.check_size(16, 0, l.steps, "the input's steps"));
-  HUSK_TRY(args.check_size(16, 1, l.sequences, "the input's sequences"));
-  HUSK_TRY(args.check_size(16, 2, l.hidden, "hidden_size"));
+  HUSK_TRY(args.check_tensor(kOutput, 3, 3));
+  HUSK_TRY(args.check_dtype(kOutput, HUSK_F32));
+  HUSK_TRY(args.check_size(kOutput, 0, l.steps, "the input's steps"));
+  HUSK_TRY(args.check_size(kOutput, 1, l.sequences, "the input's sequences"));
+  HUSK_TRY(args.check_size(kOutput, 2, l.hidden, "hidden_size"));
   if (biases) {
-    l.input_bias = &args[3];
-    l.state_bias = &args[4];
+    l.input_bias = &args[kWeight2];
+    l.state_bias = &args[kWeight3];
   }
   return HUSK_OK;
 }

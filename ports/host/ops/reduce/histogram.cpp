@@ -66,14 +66,16 @@ Loop<2> points_loop(const Arguments& args, const Points& points, uint32_t weight
 template <class T>
 husk_status find_range(const Arguments& args, const Points& points, uint32_t range_at,
                        int32_t dimension, T& low, T& high) {
+  constexpr ArgumentsOf named("histogram_count", "histogram_counts");
+  constexpr uint32_t kSelf = named["self"];
   low = 0;
   high = 1;  // without points
   if (!args.none(range_at)) {
     low = static_cast<T>(args[range_at].floats[2 * dimension]);
     high = static_cast<T>(args[range_at].floats[2 * dimension + 1]);
-  } else if (numel(args[0]) != 0) {
-    const int64_t step = points.dimensions ? args[0].strides[args[0].rank - 1] : 0;
-    const T* const first = data_of<T>(args[0]) + dimension * step;
+  } else if (numel(args[kSelf]) != 0) {
+    const int64_t step = points.dimensions ? args[kSelf].strides[args[kSelf].rank - 1] : 0;
+    const T* const first = data_of<T>(args[kSelf]) + dimension * step;
     low = high = *first;
     bool valid = true;
     each(points_loop(args, {points.dimensions, false}, 0), [&](const int64_t(&at)[2]) {
@@ -85,7 +87,7 @@ husk_status find_range(const Arguments& args, const Points& points, uint32_t ran
     if (!valid) low = std::numeric_limits<T>::quiet_NaN();
   }
   if (!(low - low == 0 && high - high == 0))
-    return args.argument_error(0, HUSK_INVALID_INPUT, "has a range that is not finite");
+    return args.argument_error(kSelf, HUSK_INVALID_INPUT, "has a range that is not finite");
   if (low > high) return args.argument_error(range_at, HUSK_INVALID_INPUT, "ends before it begins");
   if (low == high) {
     low -= static_cast<T>(0.5);
@@ -97,7 +99,10 @@ husk_status find_range(const Arguments& args, const Points& points, uint32_t ran
 // Checks the points, the weights and, unless `range_at` is 0, the range.
 husk_status check_points(const Arguments& args, Points& points, uint32_t range_at,
                          uint32_t weight_at) {
-  HUSK_TRY(args.check_tensor(0, points.dimensions ? 1 : 0, kMaxRank));
+  constexpr ArgumentsOf named("histogram_count", "histogram_counts", "histogram_edges",
+                              "histogram_tensors");
+  constexpr uint32_t kSelf = named["self"];
+  HUSK_TRY(args.check_tensor(kSelf, points.dimensions ? 1 : 0, kMaxRank));
   if (range_at && !args.none(range_at)) {
     const int64_t count = 2 * (points.dimensions ? points.dimensions : 1);
     if (args[range_at].kind != HUSK_ARG_FLOATS || args[range_at].count != count ||
@@ -107,11 +112,11 @@ husk_status check_points(const Arguments& args, Points& points, uint32_t range_a
   }
   points.weighted = !args.none(weight_at);
   if (!points.weighted) return HUSK_OK;
-  const int32_t rank = args[0].rank - (points.dimensions ? 1 : 0);
+  const int32_t rank = args[kSelf].rank - (points.dimensions ? 1 : 0);
   HUSK_TRY(args.check_tensor(weight_at, rank, rank));
-  HUSK_TRY(args.check_same_dtype(weight_at, 0));
+  HUSK_TRY(args.check_same_dtype(weight_at, kSelf));
   for (int32_t d = 0; d < rank; ++d)
-    HUSK_TRY(args.check_size(weight_at, d, args[0].sizes[d], "the points"));
+    HUSK_TRY(args.check_size(weight_at, d, args[kSelf].sizes[d], "the points"));
   return HUSK_OK;
 }
 
@@ -158,7 +163,10 @@ void count_points(const Arguments& args, const Points& points, const Edges<T>* e
 
 // The output is a tensor of the dtype of the points with `bins` elements along dimension `dim`.
 husk_status check_bins(const Arguments& args, uint32_t out_at, int32_t dim, int64_t bins) {
-  if (bins < 1) return args.argument_error(1, HUSK_INVALID_ARGUMENT, "has no bins");
+  constexpr ArgumentsOf named("histogram_count", "histogram_counts", "histogram_edges",
+                              "histogram_tensors");
+  constexpr uint32_t kBins = named["bins"];
+  if (bins < 1) return args.argument_error(kBins, HUSK_INVALID_ARGUMENT, "has no bins");
   return args.check_size(out_at, dim, bins, "the bins");
 }
 

@@ -53,13 +53,15 @@ uint64_t nan_key(const Keys& keys) { return keys.mask; }
 template <class Pick>
 husk_status pick_each_row(const Arguments& args, int32_t dim, uint32_t keep_at, uint32_t values_at,
                           Pick pick) {
+  constexpr ArgumentsOf named("kthvalue", "median_dim", "mode", "nanmedian_dim");
+  constexpr uint32_t kSelf = named["self"];
   bool keep = false;
   HUSK_TRY(args.get_bool(keep_at, keep));
-  const husk_op_arg &self = args[0], &values = args[values_at], &indices = args[values_at + 1];
+  const husk_op_arg &self = args[kSelf], &values = args[values_at], &indices = args[values_at + 1];
   const int32_t rank = self.rank == 0 || keep ? self.rank : self.rank - 1;
   HUSK_TRY(args.check_tensor(values_at, rank, rank));
   HUSK_TRY(args.check_tensor(values_at + 1, rank, rank));
-  HUSK_TRY(args.check_same_dtype(values_at, 0));
+  HUSK_TRY(args.check_same_dtype(values_at, kSelf));
   HUSK_TRY(args.check_dtype(values_at + 1, HUSK_I64));
   Loop<3> loop(args);
   loop.shape(self);
@@ -74,13 +76,13 @@ husk_status pick_each_row(const Arguments& args, int32_t dim, uint32_t keep_at, 
     loop.strides[2][d] = indices.strides[to++];
   }
   Row row{args.cancellation, args.scratch(), {}, nullptr, 0, 0};
-  if (!keys_of(self.dtype, row.keys)) return args.unsupported_dtype(0);
+  if (!keys_of(self.dtype, row.keys)) return args.unsupported_dtype(kSelf);
   row.count = self.rank > 0 ? self.sizes[dim] : 1;
   row.stride = self.rank > 0 ? self.strides[dim] : 1;
   if (self.rank > 0) loop.drop(dim);
   if (row.count == 0) {
     if (numel(values) == 0) return HUSK_OK;
-    return args.argument_error(0, HUSK_INVALID_INPUT, "has no elements along the dimension");
+    return args.argument_error(kSelf, HUSK_INVALID_INPUT, "has no elements along the dimension");
   }
   const int64_t bytes = dtype_bytes(self.dtype);
   each(loop, [&](const int64_t(&at)[3]) {
@@ -108,22 +110,26 @@ int64_t median_of(const Row& row, bool floats, bool ignore) {
 }
 
 husk_status median_along(const Arguments& args, bool ignore) {
-  HUSK_TRY(args.check_tensor(0));
+  constexpr ArgumentsOf named("median_dim", "nanmedian_dim");
+  constexpr uint32_t kSelf = named["self"], kDim = named["dim"];
+  HUSK_TRY(args.check_tensor(kSelf));
   int32_t dim = 0;
-  HUSK_TRY(args.get_dim(1, args[0].rank, dim));
+  HUSK_TRY(args.get_dim(kDim, args[kSelf].rank, dim));
   return pick_each_row(args, dim, 2, 3, [&](const Row& row) {
-    return median_of(row, floating(args[0].dtype), ignore);
+    return median_of(row, floating(args[kSelf].dtype), ignore);
   });
 }
 
 // The median of all elements.
 husk_status median_all(const Arguments& args, bool ignore) {
-  HUSK_TRY(args.check_tensor(0));
-  HUSK_TRY(args.check_tensor(1, 0, 0));
-  HUSK_TRY(args.check_same_dtype(1, 0));
-  const husk_op_arg &self = args[0], &out = args[1];
+  constexpr ArgumentsOf named("median", "nanmedian");
+  constexpr uint32_t kSelf = named["self"], kOut = named["out"];
+  HUSK_TRY(args.check_tensor(kSelf));
+  HUSK_TRY(args.check_tensor(kOut, 0, 0));
+  HUSK_TRY(args.check_same_dtype(kOut, kSelf));
+  const husk_op_arg &self = args[kSelf], &out = args[kOut];
   Keys keys;
-  if (!keys_of(self.dtype, keys)) return args.unsupported_dtype(0);
+  if (!keys_of(self.dtype, keys)) return args.unsupported_dtype(kSelf);
   Loop<1> loop(args);
   loop.shape(self);
   loop.merge();
@@ -133,7 +139,8 @@ husk_status median_all(const Arguments& args, bool ignore) {
   if (floating(self.dtype))
     each(loop, [&](const int64_t(&at)[1]) { nans += keys.read(self.data, at[0]) == nan; });
   if (count == 0) {
-    if (!floating(self.dtype)) return args.argument_error(0, HUSK_INVALID_INPUT, "has no elements");
+    if (!floating(self.dtype))
+      return args.argument_error(kSelf, HUSK_INVALID_INPUT, "has no elements");
     visit<Floats | Halves>(self.dtype, [&](auto tag) {
       set(writable<typename decltype(tag)::type>(out), __builtin_nanf(""));
     });

@@ -125,9 +125,12 @@ constexpr uint32_t kAllDims = 0xffffffff;  // in place of an argument's position
 
 // Reduces along the dimensions of argument 1.
 husk_status run_along(const Arguments& args, uint32_t keep_at, uint32_t out_at, Reduction kind) {
+  constexpr ArgumentsOf named("reduce_all_dim", "reduce_any_dim", "reduce_mean_dims",
+                              "reduce_prod_dim", "reduce_sum_dims");
+  constexpr uint32_t kDim = named["dim"];
   bool keep = false;
   HUSK_TRY(args.get_bool(keep_at, keep));
-  return run(args, 1, keep, out_at, kind, 0);
+  return run(args, kDim, keep, out_at, kind, 0);
 }
 
 }  // namespace

@@ -38,10 +38,12 @@ void each_scan(const Arguments& args, int32_t dim, const husk_op_arg& out,
 
 // Checks self and the output, and reads the dimension.
 husk_status check(const Arguments& args, uint32_t out, int32_t& dim) {
-  HUSK_TRY(args.check_tensor(0));
-  HUSK_TRY(args.get_dim(1, args[0].rank, dim));
+  constexpr ArgumentsOf named("cummax", "cummin", "cumprod", "cumsum", "logcumsumexp");
+  constexpr uint32_t kSelf = named["self"], kDim = named["dim"];
+  HUSK_TRY(args.check_tensor(kSelf));
+  HUSK_TRY(args.get_dim(kDim, args[kSelf].rank, dim));
   HUSK_TRY(args.check_tensor(out));
-  return args.check_same_shape(out, 0);
+  return args.check_same_shape(out, kSelf);
 }
 
 // The type that sums and products of values of type V are computed in: f64 for all floats, complex
@@ -75,19 +77,21 @@ void fold_row(const ScanRow& row, const void* from, void* to, const int64_t (&at
 // cumsum and cumprod. If self has another dtype than the output, it is first converted into the
 // output, and scanned there.
 husk_status fold(const Arguments& args, bool product) {
+  constexpr ArgumentsOf named("cumprod", "cumsum");
+  constexpr uint32_t kSelf = named["self"], kOut = named["out"];
   int32_t dim = 0;
-  HUSK_TRY(check(args, 3, dim));
-  const husk_op_arg& out = args[3];
-  HUSK_TRY(visit_argument<Numbers>(args, 3, [&](auto target) {
+  HUSK_TRY(check(args, kOut, dim));
+  const husk_op_arg& out = args[kOut];
+  HUSK_TRY(visit_argument<Numbers>(args, kOut, [&](auto target) {
     using T = typename decltype(target)::type;
-    if (args[0].dtype == out.dtype) {
+    if (args[kSelf].dtype == out.dtype) {
       each_scan(args, dim, out, out, [&](const ScanRow& row, const int64_t(&at)[3]) {
-        fold_row<T, T>(row, args[0].data, out.data, at, product);
+        fold_row<T, T>(row, args[kSelf].data, out.data, at, product);
       });
     }
   }));
-  if (args[0].dtype == out.dtype) return HUSK_OK;
-  HUSK_TRY(copy_elements(args, 3, 0));
+  if (args[kSelf].dtype == out.dtype) return HUSK_OK;
+  HUSK_TRY(copy_elements(args, kOut, kSelf));
   visit<Numbers>(out.dtype, [&](auto target) {
     using T = typename decltype(target)::type;
     each_scan(args, dim, out, out, [&](const ScanRow& row, const int64_t(&at)[3]) {
@@ -101,27 +105,30 @@ husk_status fold(const Arguments& args, bool product) {
 }
 
 husk_status extreme(const Arguments& args, bool maximum) {
+  constexpr ArgumentsOf named("cummax", "cummin");
+  constexpr uint32_t kSelf = named["self"], kValues = named["values"], kIndices = named["indices"];
   int32_t dim = 0;
-  HUSK_TRY(check(args, 2, dim));
-  HUSK_TRY(args.check_tensor(3));
-  HUSK_TRY(args.check_same_shape(3, 0));
-  HUSK_TRY(args.check_same_dtype(2, 0));
-  HUSK_TRY(args.check_dtype(3, HUSK_I64));
-  return visit_argument<AnyReal>(args, 0, [&](auto tag) {
+  HUSK_TRY(check(args, kValues, dim));
+  HUSK_TRY(args.check_tensor(kIndices));
+  HUSK_TRY(args.check_same_shape(kIndices, kSelf));
+  HUSK_TRY(args.check_same_dtype(kValues, kSelf));
+  HUSK_TRY(args.check_dtype(kIndices, HUSK_I64));
+  return visit_argument<AnyReal>(args, kSelf, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    each_scan(args, dim, args[2], args[3], [&](const ScanRow& row, const int64_t(&at)[3]) {
-      Value<T> best = get(data_of<T>(args[0]) + at[0]);
-      int64_t best_index = 0;
-      each_index(row.cancellation, row.count, [&](int64_t i) {
-        const Value<T> value = get(data_of<T>(args[0]) + at[0] + i * row.strides[0]);
-        if (is_nan(value) || (!is_nan(best) && (maximum ? value >= best : value <= best))) {
-          best = value;
-          best_index = i;
-        }
-        set(writable<T>(args[2]) + at[1] + i * row.strides[1], best);
-        writable<int64_t>(args[3])[at[2] + i * row.strides[2]] = best_index;
-      });
-    });
+    each_scan(
+        args, dim, args[kValues], args[kIndices], [&](const ScanRow& row, const int64_t(&at)[3]) {
+          Value<T> best = get(data_of<T>(args[kSelf]) + at[0]);
+          int64_t best_index = 0;
+          each_index(row.cancellation, row.count, [&](int64_t i) {
+            const Value<T> value = get(data_of<T>(args[kSelf]) + at[0] + i * row.strides[0]);
+            if (is_nan(value) || (!is_nan(best) && (maximum ? value >= best : value <= best))) {
+              best = value;
+              best_index = i;
+            }
+            set(writable<T>(args[kValues]) + at[1] + i * row.strides[1], best);
+            writable<int64_t>(args[kIndices])[at[2] + i * row.strides[2]] = best_index;
+          });
+        });
   });
 }
 

@@ -140,7 +140,10 @@ struct Slices {
 };
 
 husk_status slices_of(const Arguments& args, uint32_t dim_at, Slices& s) {
-  if (!keys_of(s.self.dtype, s.keys)) return args.unsupported_dtype(0);
+  constexpr ArgumentsOf named("unique_consecutive", "unique_consecutive_sizes", "unique_dim",
+                              "unique_dim_sizes");
+  constexpr uint32_t kSelf = named["self"];
+  if (!keys_of(s.self.dtype, s.keys)) return args.unsupported_dtype(kSelf);
   s.floats = floating(s.self.dtype);
   s.flat = args.none(dim_at);
   s.count = numel(s.self);
@@ -156,7 +159,7 @@ husk_status slices_of(const Arguments& args, uint32_t dim_at, Slices& s) {
   }
   for (int32_t d = 0; d < s.inside.rank; ++d)  // as in PyTorch
     if (s.inside.sizes[d] == 0 && s.count > 0)
-      return args.argument_error(0, HUSK_INVALID_INPUT, "has no elements in a slice");
+      return args.argument_error(kSelf, HUSK_INVALID_INPUT, "has no elements in a slice");
   return HUSK_OK;
 }
 
@@ -254,19 +257,21 @@ husk_status count_slices(const Arguments& args, const Slices& s, bool sorted, in
 }
 
 husk_status run_slices(const Arguments& args, const ArgumentIndices& p) {
-  HUSK_TRY(args.check_tensor(0));
-  Slices s{args, args[0], {}, Loop<1>(args), 0, 0, false, false};
+  constexpr ArgumentsOf named("unique_consecutive", "unique_dim");
+  constexpr uint32_t kSelf = named["self"];
+  HUSK_TRY(args.check_tensor(kSelf));
+  Slices s{args, args[kSelf], {}, Loop<1>(args), 0, 0, false, false};
   HUSK_TRY(slices_of(args, p.dim, s));
   bool wants_inverse = false, wants_counts = false;
   HUSK_TRY(args.get_bool(p.inverse, wants_inverse));
   HUSK_TRY(args.get_bool(p.counts, wants_counts));
   int32_t dim = 0;
-  if (!s.flat) HUSK_TRY(args.get_dim(p.dim, args[0].rank, dim));
+  if (!s.flat) HUSK_TRY(args.get_dim(p.dim, args[kSelf].rank, dim));
   const husk_op_arg *inverse = nullptr, *counts = nullptr;
-  HUSK_TRY(args.check_tensor(p.out, s.flat ? 1 : args[0].rank, s.flat ? 1 : args[0].rank));
-  HUSK_TRY(args.check_same_dtype(p.out, 0));
-  for (int32_t d = 0; !s.flat && d < args[0].rank; ++d)
-    if (d != dim) HUSK_TRY(args.check_size(p.out, d, args[0].sizes[d], "a slice of self"));
+  HUSK_TRY(args.check_tensor(p.out, s.flat ? 1 : args[kSelf].rank, s.flat ? 1 : args[kSelf].rank));
+  HUSK_TRY(args.check_same_dtype(p.out, kSelf));
+  for (int32_t d = 0; !s.flat && d < args[kSelf].rank; ++d)
+    if (d != dim) HUSK_TRY(args.check_size(p.out, d, args[kSelf].sizes[d], "a slice of self"));
   int64_t count = 0;
   const int64_t capacity = args[p.out].rank > 0 ? args[p.out].sizes[dim] : 1;
   HUSK_TRY(count_slices(args, s, p.sorted, count));
@@ -291,9 +296,11 @@ husk_status run_slices(const Arguments& args, const ArgumentIndices& p) {
 }
 
 husk_status count_result(const Arguments& args, const ArgumentIndices& p) {
-  HUSK_TRY(args.check_tensor(0));
+  constexpr ArgumentsOf named("unique_consecutive_sizes", "unique_dim_sizes");
+  constexpr uint32_t kSelf = named["self"];
+  HUSK_TRY(args.check_tensor(kSelf));
   HUSK_TRY(args.check_result(p.out));
-  Slices s{args, args[0], {}, Loop<1>(args), 0, 0, false, false};
+  Slices s{args, args[kSelf], {}, Loop<1>(args), 0, 0, false, false};
   HUSK_TRY(slices_of(args, p.dim, s));
   return count_slices(args, s, p.sorted, *static_cast<int64_t*>(args[p.out].data));
 }

@@ -58,20 +58,22 @@ struct Transform {
 // points in total. If last_size is not negative, it replaces the size of the last listed dimension.
 husk_status read_transform(const Arguments& args, int32_t rank, const int64_t* sizes,
                            int64_t last_size, Transform& t) {
-  const husk_op_arg& list = args[1];
+  constexpr ArgumentsOf named("fft_c2c", "fft_c2r", "fft_r2c");
+  constexpr uint32_t kDim = named["dim"], kNormalization = named["normalization"];
+  const husk_op_arg& list = args[kDim];
   if (list.kind != HUSK_ARG_INTS || list.count < 1 || list.count > rank || !list.sizes)
-    return args.argument_error(1, HUSK_INVALID_ARGUMENT, "is not a list of dimensions of self");
+    return args.argument_error(kDim, HUSK_INVALID_ARGUMENT, "is not a list of dimensions of self");
   int64_t mode = 0;
-  HUSK_TRY(args.get_int(2, mode));
+  HUSK_TRY(args.get_int(kNormalization, mode));
   if (mode < 0 || mode > 2)
-    return args.argument_error(2, HUSK_INVALID_ARGUMENT, "is not 0, 1 or 2");
+    return args.argument_error(kNormalization, HUSK_INVALID_ARGUMENT, "is not 0, 1 or 2");
   double points = 1;
   uint32_t seen = 0;
   t.count = list.count;
   for (int64_t i = 0; i < list.count; ++i) {
     const int64_t dim = list.sizes[i] < 0 ? list.sizes[i] + rank : list.sizes[i];
     if (dim < 0 || dim >= rank || seen >> dim & 1)
-      return args.argument_error(1, HUSK_INVALID_ARGUMENT, "names no dimension, or one twice");
+      return args.argument_error(kDim, HUSK_INVALID_ARGUMENT, "names no dimension, or one twice");
     seen |= 1u << dim;
     t.dims[i] = static_cast<int32_t>(dim);
     points *= static_cast<double>(last_size >= 0 && i == list.count - 1 ? last_size : sizes[dim]);

@@ -12,8 +12,10 @@ namespace {
 
 // Fills the output with a Hann window of the length that argument 0 gives.
 husk_status hann(const Arguments& args, uint32_t out_at, bool periodic) {
+  constexpr ArgumentsOf named("hann_window", "hann_window_periodic");
+  constexpr uint32_t kWindowLength = named["window_length"];
   int64_t length = 0;
-  HUSK_TRY(args.get_int(0, length));
+  HUSK_TRY(args.get_int(kWindowLength, length));
   HUSK_TRY(args.check_vector(out_at, length, "window_length"));
   const husk_op_arg& out = args[out_at];
   const double turns = static_cast<double>(periodic ? length : length - 1);
