@@ -12,7 +12,7 @@ struct FunctionContract {
 };
 inline constexpr FunctionContract kFunctionContracts[] = {
 #define HUSK_HOST_OP(name, run, contract) {#run, contract},
-#include "core/pack.def"
+#include "library/pack.def"
 #undef HUSK_HOST_OP
 };
 
