@@ -32,8 +32,8 @@ same() {
   cases=$((cases + 1))
 }
 
-# project NAME PROGRAM...: configures a project of this folder with the `options` of CMake, and builds
-# it and runs its programs, if there are any.
+# project NAME PROGRAM...: configures a project of this folder with the `options` of CMake, and
+# builds it and runs its programs, if there are any.
 options=()
 project() {
   local name=$1
