@@ -310,7 +310,9 @@ def test_every_template_is_rounded(forms, tmp_path):
   with config.patch(b2b_gemm_pass=True):
     husk.write(Chain(), args, tmp_path / "chain", targets=("cuda:h200",))
   assert in_tf32(found)
-  assert set(TritonTemplate.all_templates) - chosen == set(_OTHERS), chosen
+  # Other tests add variants of templates, whose names end with a number.
+  names = {re.sub(r"_\d+$", "", name) for name in TritonTemplate.all_templates}
+  assert names - chosen == set(_OTHERS), chosen
 
 
 class Chain(nn.Module):

@@ -71,19 +71,22 @@ def {_ADDED}(
         is_exact: tl.constexpr = allow_tf32 is not None and not allow_tf32
     else:
         is_exact: tl.constexpr = input_precision == "ieee"
-    if not is_exact or operand.dtype != tl.float32:
+    # Triton compiles what follows a return in a branch, too, so that each branch has an `else`.
+    if is_exact and operand.dtype == tl.float32:
+        # Triton makes one chain of a product and its addition to a sum, but not through this.
+        apart = tl.inline_asm_elementwise(
+            "mov.b32 $0, $1;", "=r,r", [product], dtype=tl.float32, is_pure=True, pack=1
+        )
+        if total.numel > {_LARGEST}:
+            return total + apart, lost
+        else:
+            term = apart - lost
+            result = total + term
+            rest = (result - total) - term
+            # A sum that is infinite has lost nothing that may be added to it.
+            return result, tl.where(tl.abs(rest) < float("inf"), rest, 0.0)
+    else:
         return total + product, lost
-    # Triton makes one chain of a product and its addition to a sum, but not through this.
-    apart = tl.inline_asm_elementwise(
-        "mov.b32 $0, $1;", "=r,r", [product], dtype=tl.float32, is_pure=True, pack=1
-    )
-    if total.numel > {_LARGEST}:
-        return total + apart, lost
-    term = apart - lost
-    result = total + term
-    rest = (result - total) - term
-    # A sum that is infinite has lost nothing that may be added to it.
-    return result, tl.where(tl.abs(rest) < float("inf"), rest, 0.0)
 '''
 # The parameters of tl.dot that decide the precision, with their positions.
 _DECIDING = (("input_precision", 3), ("allow_tf32", 4))
