@@ -444,3 +444,18 @@ def test_objects_that_need_tensors(tmp_path):
   ]  # fmt: skip
   results = husk.load(tmp_path / "made.husk")(x, x)
   torch.testing.assert_close([torch.as_tensor(one) for one in results], [2 * x, 2 * x])
+
+
+def test_types_that_eager_mode_chooses(tmp_path):
+  """A tensor of a number has floats, and index_add of bfloat16 gives bfloat16."""
+
+  def function(self, x, y, number):
+    rows = torch.tensor([0, 1, 0])
+    return torch.scalar_tensor(number), torch.scalar_tensor(True), x.index_add(0, rows, y, alpha=2)
+
+  x, y = (torch.randn(size).to(torch.bfloat16) for size in ((2, 5), (3, 5)))
+  model = FunctionModule(function)
+  husk.export(model, (x, y, 3), tmp_path / "a.husk", targets=(f"host:{ISAS[0]}",))
+  results = husk.load(tmp_path / "a.husk")(x, y, 3)
+  for result, expected in zip(results, model(x, y, 3), strict=True):
+    torch.testing.assert_close(torch.as_tensor(result), expected, rtol=2e-2, atol=2e-2)

@@ -144,3 +144,32 @@ def test_histc():
   check(lambda x: torch.histc(x, 17, -1.5, 2), x)
   check(lambda x: torch.histc(x, 10), x)
   check(lambda x: torch.histc(x * 0 + 3, 5), x)
+
+
+SUMS = {
+  "index_add": lambda x, i, places, y: x.index_add(0, i, y, alpha=3),
+  "scatter_add": lambda x, i, places, y: x.scatter_add(0, places, y),
+  "scatter_reduce": lambda x, i, places, y: x.scatter_reduce(0, places, y, "sum"),
+  "index_put": lambda x, i, places, y: x.index_put((i,), y, accumulate=True),
+  "put": lambda x, i, places, y: x.put(places, y, accumulate=True),
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.bfloat16])
+def test_sums_in_small_types(name, dtype):
+  """Triton adds no small ints in memory, and Inductor leaves index_add of bfloat16 to a library.
+  Sums of ints that do not fit wrap around."""
+  torch.manual_seed(0)
+  x, y = (torch.randint(0, 120, size).to(dtype) for size in ((4, 3), (6, 3)))
+  i, places = torch.tensor([0, 1, 0, 3, 0, 0]), torch.randint(0, 4, (6, 3))
+  function = SUMS[name]
+  traced = decomposed.graph(function, (x, i, places, y))
+  decomposed.equal(traced(x, i, places, y), function(x, i, places, y), rtol=2e-2, atol=0)
+  ops = torch.ops.aten
+  sums = (ops.index_add, ops.scatter_add, ops.scatter_reduce, ops.index_put)
+  for node in traced.graph.nodes:
+    if getattr(node.target, "overloadpacket", None) in sums:
+      added_in = node.args[0].meta["val"].dtype
+      is_left = dtype is torch.bfloat16 and node.target is not ops.index_add.default
+      assert added_in is dtype if is_left else added_in in (torch.int32, torch.float32)

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from . import pool
+from . import pool, reduce
 
 
 def table() -> dict[Any, Callable[..., Any]]:
@@ -20,7 +20,11 @@ def table() -> dict[Any, Callable[..., Any]]:
     aten.select_scatter.default,
     aten.diagonal_scatter.default,
   )
-  return {**pool.averages(), **{op: _complex_scatter(op) for op in scatters}}
+  return {
+    **pool.averages(),
+    **{op: _complex_scatter(op) for op in scatters},
+    aten.index_add.default: reduce.index_add_of_bf16,
+  }
 
 
 def _complex_scatter(op: Any) -> Callable[..., Any]:

@@ -27,6 +27,7 @@ def table() -> dict[Any, Callable[..., Any]]:
     torch.ops.aten.lstm.input: _lstm,
     torch.ops.aten.lstm_cell.default: _lstm_cell,
     torch.ops.aten.gru_cell.default: _gru_cell,
+    torch.ops.aten.scalar_tensor.default: _scalar_tensor,
     torch.ops.aten.tensor_split.tensor_indices_or_sections: _tensor_split,
     torch.ops.aten.grid_sampler.default: _grid_sampler,
     torch.ops.aten.take.default: _take,
@@ -41,6 +42,18 @@ def table() -> dict[Any, Callable[..., Any]]:
     torch.ops.aten._unsafe_masked_index.default: _masked_index,
     torch.ops.aten._unsafe_masked_index_put_accumulate.default: _masked_index_add,
   }
+
+
+def _scalar_tensor(value: Any, *, dtype: torch.dtype | None = None, **options: Any) -> Any:
+  """Without a dtype the tensor is one of floats in eager mode. Inductor would take the type of the
+  number."""
+  import torch
+
+  if dtype is not None:
+    return NotImplemented
+  default = torch.get_default_dtype()
+  dtype = default.to_complex() if isinstance(value, complex) else default
+  return torch.ops.aten.scalar_tensor.default(value, dtype=dtype, **options)
 
 
 def _inside(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:

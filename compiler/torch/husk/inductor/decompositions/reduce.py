@@ -28,6 +28,7 @@ def table() -> dict[Any, Callable[..., Any]]:
     aten.scatter.reduce: _scatter_with,
     aten.scatter.value_reduce: _scatter_with,
     aten.index_add.default: _index_add,
+    aten._unsafe_index_put.default: index_put_of_small_ints,
     aten.index_reduce.default: _index_reduce,
     aten._embedding_bag.default: _embedding_bag,
     aten._embedding_bag_forward_only.default: _embedding_bag,
@@ -161,7 +162,20 @@ def _scatter(x: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor) 
   return torch.ops.aten.index_put.default(x, indices, src)
 
 
+def _wide(dtype: torch.dtype) -> torch.dtype | None:
+  """The dtype in which a kernel adds to elements in memory, if it cannot add in their own: Triton
+  has no atomic sums of small ints."""
+  import torch
+
+  return torch.int32 if dtype in (torch.int8, torch.uint8, torch.int16) else None
+
+
 def _scatter_add(x: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor) -> Any:
+  import torch
+
+  if wide := _wide(x.dtype):
+    add = torch.ops.aten.scatter_add.default
+    return add(x.to(wide), dim, index, src.to(wide)).to(x.dtype)
   if _sums_in_memory(x.dtype):
     return NotImplemented
   return _reduced(x, dim, index, src, "sum", True)
@@ -176,6 +190,12 @@ def _scatter_reduce(
   *,
   include_self: bool = True,
 ) -> Any:
+  import torch
+
+  if reduce == "sum" and (wide := _wide(x.dtype)):
+    op = torch.ops.aten.scatter_reduce.two
+    sums = op(x.to(wide), dim, index, src.to(wide), reduce, include_self=include_self)
+    return sums.to(x.dtype)
   if reduce == "sum" and _sums_in_memory(x.dtype):
     return NotImplemented
   return _reduced(x, dim, index, src, reduce, include_self)
@@ -196,9 +216,52 @@ def _scatter_with(
 def _index_add(
   x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, *, alpha: float = 1
 ) -> Any:
+  if wide := _wide(x.dtype):
+    return _index_add_in(wide, x, dim, index, source, alpha)
+  added = index_add_of_bf16(x, dim, index, source, alpha=alpha)
+  if added is not NotImplemented:
+    return added
   if _sums_in_memory(x.dtype) or x.dim() == 0:
     return NotImplemented
   return _index_reduced(x, dim, index, source * alpha, "sum", True)
+
+
+def index_add_of_bf16(
+  x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, *, alpha: float = 1
+) -> Any:
+  """index_add in float32 for bfloat16, which Inductor leaves to a library."""
+  import torch
+
+  if x.dtype is not torch.bfloat16:
+    return NotImplemented
+  return _index_add_in(torch.float32, x, dim, index, source, alpha)
+
+
+def _index_add_in(
+  wide: torch.dtype,
+  x: torch.Tensor,
+  dim: int,
+  index: torch.Tensor,
+  source: torch.Tensor,
+  alpha: float,
+) -> torch.Tensor:
+  import torch
+
+  add = torch.ops.aten.index_add.default
+  return add(x.to(wide), dim, index, source.to(wide), alpha=alpha).to(x.dtype)
+
+
+def index_put_of_small_ints(
+  x: torch.Tensor, indices: Any, values: torch.Tensor, accumulate: bool = False
+) -> Any:
+  """Sums by an index, added in wider ints; NotImplemented for others than small ints."""
+  import torch
+
+  wide = _wide(x.dtype) if accumulate else None
+  if wide is None:
+    return NotImplemented
+  put = torch.ops.aten.index_put.default
+  return put(x.to(wide), indices, values.to(wide), True).to(x.dtype)
 
 
 def _index_reduce(

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from .reduce import index_put_of_small_ints
+
 if TYPE_CHECKING:
   import torch
 
@@ -141,7 +143,7 @@ def _index_put(
   import torch
 
   if not any(map(_is_mask, indices)):
-    return NotImplemented
+    return index_put_of_small_ints(x, indices, values, accumulate)
   (mask, *others) = indices
   one_value = all(isinstance(size, int) and size == 1 for size in values.shape)
   if others or accumulate or not _is_mask(mask) or mask is None or mask.dim() == 0:
