@@ -1,8 +1,10 @@
 """Complex tensors on hosts: inverse transforms to real numbers, and writes into parts."""
 
 import export_and_compare
+import husk
 import pytest
 import torch
+from function_module import FunctionModule
 from husk.jit.backend import backend
 
 FFT = torch.fft
@@ -25,6 +27,23 @@ def test_transform_to_real_numbers_over_several_dimensions(name, tmp_path):
   function, shape = TO_REAL[name]
   torch.manual_seed(4)
   export_and_compare.run(tmp_path, function, (torch.randn(shape),), strides=False)
+
+
+@pytest.mark.parametrize("name", ["addmm", "baddbmm", "addbmm"])
+def test_products_with_complex_factors(name, tmp_path):
+  def function(self, x, a, b):
+    factors = {"beta": 1 + 2j, "alpha": 2 - 1j}
+    return getattr(torch, name)(x, a, b, **factors), getattr(torch, name)(x, a, b, beta=0, alpha=1j)
+
+  torch.manual_seed(4)
+  sizes = {"addmm": (2, 2, 2), "baddbmm": (3, 3, 3), "addbmm": (2, 3, 3)}[name]
+  args = [torch.randn([2, 4, 4][-size:], dtype=torch.complex64) for size in sizes]
+  model = FunctionModule(function)
+  husk.export(
+    model, tuple(args), tmp_path / "a.husk", targets=(f"host:{export_and_compare.ISAS[0]}",)
+  )
+  for result, expected in zip(husk.load(tmp_path / "a.husk")(*args), model(*args), strict=True):
+    torch.testing.assert_close(torch.as_tensor(result), expected)
 
 
 def test_transform_of_sizes_that_vary(tmp_path):

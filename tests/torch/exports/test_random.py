@@ -40,6 +40,14 @@ class Dropped(torch.nn.Module):
     return F.dropout(x, 0.4, training=True)
 
 
+class Complex(torch.nn.Module):
+  """Complex numbers, whose parts hosts draw."""
+
+  def forward(self, x):
+    z = torch.complex(x, x)
+    return torch.randn(3, 40, dtype=z.dtype), z.clone().uniform_(-1, 3), z.clone().normal_(1, 2)
+
+
 class Kernels(Drawn):
   def forward(self, x):
     return *super().forward(x), F.dropout(x, 0.4, training=True), torch.bernoulli(x.sigmoid())
@@ -61,6 +69,7 @@ def artifact(folder):
         "called": husk.Function(Called(), (X,)),
         "drawn": husk.Function(Drawn(), (X,)),
         "dropped": husk.Function(Dropped(), (X,)),
+        "complex": husk.Function(Complex(), (X,)),
       },
       folder / "called.husk",
       targets=(row_table.TARGET,),
@@ -72,7 +81,8 @@ def artifact(folder):
 
 
 @pytest.mark.parametrize(
-  "function, model", [("called", Called()), ("drawn", Drawn()), ("dropped", Dropped())]
+  "function, model",
+  [("called", Called()), ("drawn", Drawn()), ("dropped", Dropped()), ("complex", Complex())],
 )
 def test_random_operators_equal_eager(function, model, artifact):
   with artifact_runner.Runner(artifact / "called.husk") as run:
