@@ -49,8 +49,8 @@ def database(device="cpu"):
   from torch.testing._internal import common_utils
   from torch.testing._internal.common_methods_invocations import op_db
 
-  # What looks through the stack for a test of unittest, of which there is none here: it takes most
-  # of the time of the samples.
+  # The function looks through the stack for a test of unittest, and there is none here. It took
+  # most of the time of the samples.
   common_utils.extract_test_fn = lambda: None
   return [op for op in op_db if DTYPE in op.supported_dtypes(device)]
 

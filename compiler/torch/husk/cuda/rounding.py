@@ -92,7 +92,8 @@ def {_ADDED}(
 _DECIDING = (("input_precision", 3), ("allow_tf32", 4))
 
 
-# What replaces the text of a line between two columns, which are counted in bytes.
+# A change of a module: the number of a line, two columns of it, which are counted in bytes, and the
+# text that takes the place of what stands between them.
 _Change = tuple[int, int, int, str]
 
 

@@ -70,12 +70,14 @@ def inlined(
 
 
 def attribute(module: Any, path: str) -> Any:
+  """The attribute of a module, or of one in it, at a dotted path."""
   for name in path.split("."):
     module = getattr(module, name)
   return module
 
 
 def free_name(module: torch.fx.GraphModule, path: str) -> str:
+  """A name like a dotted path that the module does not have yet."""
   name, count = path.replace(".", "_"), 0
   while hasattr(module, f"{name}_{count}"):
     count += 1
@@ -83,6 +85,7 @@ def free_name(module: torch.fx.GraphModule, path: str) -> str:
 
 
 def mode(node: torch.fx.Node) -> Any:
+  """The mode of the fake tensors that are the inputs of a call; None if it has no such input."""
   from torch._guards import detect_fake_mode
   from torch.utils import _pytree as pytree
 

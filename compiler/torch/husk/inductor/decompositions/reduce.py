@@ -216,11 +216,12 @@ def _scatter_with(
 def _index_add(
   x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, *, alpha: float = 1
 ) -> Any:
+  import torch
+
   if wide := _wide(x.dtype):
     return _index_add_in(wide, x, dim, index, source, alpha)
-  added = index_add_of_bf16(x, dim, index, source, alpha=alpha)
-  if added is not NotImplemented:
-    return added
+  if x.dtype is torch.bfloat16:
+    return index_add_of_bf16(x, dim, index, source, alpha=alpha)
   if _sums_in_memory(x.dtype) or x.dim() == 0:
     return NotImplemented
   return _index_reduced(x, dim, index, source * alpha, "sum", True)
