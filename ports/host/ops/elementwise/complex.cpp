@@ -1,5 +1,5 @@
 // Elementwise ops of complex tensors, for which no frontend generates kernels. The ops also take
-// real tensors. All of them compute in f64.
+// real tensors. All of them compute in f64, but for powers of integers.
 #include <complex>
 
 #include "contracts.h"
@@ -72,17 +72,25 @@ husk_status map(const Arguments& args, uint32_t out_at, UnaryFunction f) {
   return HUSK_OK;
 }
 
-// An operand of a binary op: a tensor that broadcasts to the output, or a scalar.
+// The value of a scalar argument as the type that an op computes in.
+Complex128 value_of(const Scalar& scalar, Complex128*) { return {scalar.re, scalar.im}; }
+int64_t value_of(const Scalar& scalar, int64_t*) {
+  return scalar.is_int ? scalar.i : cast<int64_t>(scalar.re);
+}
+
+// An operand of a binary op that computes in V: a tensor that broadcasts to the output, or a
+// scalar.
+template <class V>
 struct Operand {
   const husk_op_arg* tensor = nullptr;
-  ReadRow read = nullptr;
-  Complex128 value{};
+  ReadRowOf<V> read = nullptr;
+  V value{};
   int64_t strides[kMaxRank] = {};
 
   husk_status read_argument(const Arguments& args, uint32_t at, const husk_op_arg& out) {
     Scalar scalar;
     if (scalar_of(args[at], scalar)) {
-      value = {scalar.re, scalar.im};
+      value = value_of(scalar, static_cast<V*>(nullptr));
       return HUSK_OK;
     }
     HUSK_TRY(args.check_tensor(at));
@@ -93,21 +101,21 @@ struct Operand {
                                "has a shape that does not broadcast to the output's");
   }
   // Reads a block of a row: `count` elements from offset `at` on, `step` apart.
-  void read_block(int64_t at, int64_t step, Complex128* to, int64_t count) const {
+  void read_block(int64_t at, int64_t step, V* to, int64_t count) const {
     if (tensor) return read(tensor->data, at, step, to, count);
     for (int64_t i = 0; i < count; ++i) to[i] = value;
   }
 };
 
-// out = f(first, second), elementwise, for the arguments at those positions.
-template <class F>
+// out = f(first, second), elementwise, for the arguments at those positions. f takes and returns V.
+template <class V = Complex128, class F>
 husk_status map_pair(const Arguments& args, uint32_t first, uint32_t second, uint32_t out_at, F f) {
   HUSK_TRY(args.check_tensor(out_at));
   const husk_op_arg& out = args[out_at];
-  Operand a, b;
+  Operand<V> a, b;
   HUSK_TRY(a.read_argument(args, first, out));
   HUSK_TRY(b.read_argument(args, second, out));
-  WriteRow write = nullptr;
+  WriteRowOf<V> write = nullptr;
   if (!row_writer(out.dtype, write)) return args.unsupported_dtype(out_at);
   Loop<3> loop(args);
   loop.shape(out);
@@ -117,7 +125,7 @@ husk_status map_pair(const Arguments& args, uint32_t first, uint32_t second, uin
   }
   loop.merge();
   each_row(loop, [&](const int64_t(&at)[3], int64_t count, const int64_t(&steps)[3]) {
-    Complex128 left[kRowBlock], right[kRowBlock];
+    V left[kRowBlock], right[kRowBlock];
     for (int64_t start = 0; start < count; start += kRowBlock) {
       const int64_t length = count - start < kRowBlock ? count - start : kRowBlock;
       a.read_block(at[1] + start * steps[1], steps[1], left, length);
@@ -127,6 +135,18 @@ husk_status map_pair(const Arguments& args, uint32_t first, uint32_t second, uin
     }
   });
   return HUSK_OK;
+}
+
+// The power of an integer modulo 2^64, as in eager mode: with a negative exponent all powers are 0
+// but those of 1 and -1.
+int64_t integer_power(int64_t base, int64_t exponent) {
+  if (exponent < 0) return base == 1 ? 1 : base != -1 ? 0 : exponent % 2 == 0 ? 1 : -1;
+  uint64_t result = 1, factor = static_cast<uint64_t>(base);
+  for (uint64_t rest = static_cast<uint64_t>(exponent); rest; rest >>= 1) {
+    if (rest & 1) result *= factor;
+    factor *= factor;
+  }
+  return static_cast<int64_t>(result);
 }
 
 // out = self + sign * alpha * other.
@@ -159,7 +179,12 @@ husk_status complex_mul(const Arguments& args) {
   return map_pair(args, 0, 1, 2, [](Complex128 a, Complex128 b) { return times(a, b); });
 }
 husk_status complex_div(const Arguments& args) { return map_pair(args, 0, 1, 2, divide); }
-husk_status complex_pow(const Arguments& args) { return map_pair(args, 0, 1, 2, power); }
+husk_status complex_pow(const Arguments& args) {
+  HUSK_TRY(args.check_tensor(2));
+  WriteRowOf<int64_t> integers = nullptr;
+  if (row_writer(args[2].dtype, integers)) return map_pair<int64_t>(args, 0, 1, 2, integer_power);
+  return map_pair(args, 0, 1, 2, power);
+}
 husk_status complex_eq(const Arguments& args) {
   return map_pair(args, 0, 1, 2,
                   [](Complex128 a, Complex128 b) { return real(a.re == b.re && a.im == b.im); });
