@@ -56,7 +56,6 @@ class _Libdevice:
       "pow": lambda x, y: tl.exp(y * tl.log(x)),
       "expm1": lambda x: tl.exp(x) - 1.0,
       "tan": lambda x: tl.sin(x) / tl.cos(x),
-      "copysign": lambda x, y: tl.where(y < 0, -tl.abs(x), tl.abs(x)),
       "lgamma": lambda x: self._lgamma(tl, x),
     }
     if name in self._NUMPY:
@@ -65,6 +64,7 @@ class _Libdevice:
 
   # Functions that NumPy has and Triton has not.
   _NUMPY = {
+    "copysign": "copysign",
     "hypot": "hypot",
     "atan2": "arctan2",
     "asinh": "arcsinh",
