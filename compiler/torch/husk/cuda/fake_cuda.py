@@ -12,6 +12,7 @@ import contextlib
 import contextvars
 import copy
 import functools
+import operator
 import subprocess
 import sys
 import types
@@ -157,6 +158,8 @@ def moved(exported: ExportedProgram) -> ExportedProgram:
   for module in graph.modules():
     if isinstance(module, torch.fx.GraphModule):
       _move_positional_devices(module)
+  signature = copy.deepcopy(exported.graph_signature)
+  _keep_dtypes_of_norms(graph, signature)
   fakes: dict[tuple[Any, ...], torch.Tensor] = {}
 
   def fake(value: Any) -> Any:
@@ -183,9 +186,7 @@ def moved(exported: ExportedProgram) -> ExportedProgram:
     weights = {name: fake(value) for name, value in exported.state_dict.items()}
     constants = {name: fake(value) for name, value in exported.constants.items()}
     examples = pytree.tree_map(fake, exported.example_inputs)
-    program: Any = exported._update(
-      graph, copy.deepcopy(exported.graph_signature), state_dict=weights, constants=constants
-    )
+    program: Any = exported._update(graph, signature, state_dict=weights, constants=constants)
     program._example_inputs = None
     program = move_to_device_pass(program, "cuda:0")
   # The pass makes new parameters, even of tied ones.
@@ -203,6 +204,46 @@ def _move_positional_devices(module: torch.fx.GraphModule) -> None:
   ):
     source, _, *more = node.args
     node.args = (source, torch.device("cuda:0"), *more)
+
+
+# The norms whose means and deviations are of f16 or bf16 on a CPU, and of f32 on a GPU.
+_NORMS = (
+  "native_layer_norm",
+  "native_batch_norm",
+  "_native_batch_norm_legit",
+  "_native_batch_norm_legit_no_training",
+  "_native_batch_norm_legit_functional",
+  "_batch_norm_with_update",
+  "_batch_norm_with_update_functional",
+)
+
+
+def _keep_dtypes_of_norms(module: torch.fx.GraphModule, signature: Any) -> None:
+  """Converts the means and deviations that norms return to the dtypes that a program exported on a
+  CPU promises."""
+  import torch
+  from torch.export.graph_signature import TensorArgument
+
+  renamed: dict[str, str] = {}
+  for node in list(module.graph.nodes):
+    if node.target is not operator.getitem or node.args[1] == 0:
+      continue
+    source: Any = node.args[0]
+    norm: Any = getattr(source.target, "_schema", None)
+    value = node.meta.get("val")
+    if norm is None or norm.name.removeprefix("aten::") not in _NORMS or value is None:
+      continue
+    if value.dtype in (torch.float16, torch.bfloat16) and value.device.type == "cpu":
+      with module.graph.inserting_after(node):
+        converted = module.graph.call_function(torch.ops.aten.to.dtype, (node, value.dtype))
+      converted.meta = dict(node.meta)
+      node.replace_all_uses_with(converted, lambda user, made=converted: user is not made)
+      renamed[node.name] = converted.name
+  for spec in signature.output_specs:
+    if spec.arg.name in renamed:
+      spec.arg = TensorArgument(name=renamed[spec.arg.name])
+  if renamed:
+    module.recompile()
 
 
 def _stand_ins(target: Target, check_operator: Callable[[str], None]) -> Iterator[Replacement]:

@@ -592,7 +592,8 @@ def right_dtypes() -> Iterator[None]:
   """While open, the results of operators are traced with the dtypes and shapes that they have.
   torch 2.11 traces the places and counts of `unique`, and all results of `bincount`, with the dtype
   of the argument, and keeps dimensions of one element that `linalg_vector_norm` counts from the
-  last."""
+  last. `unique` along a dimension that is counted from the last gets too many dimensions, and
+  `masked_select` at most as many elements as its input has before it is broadcast."""
   import torch
   from torch._decomp import decomposition_table
   from torch._subclasses import FakeTensorMode, fake_impls
@@ -600,14 +601,25 @@ def right_dtypes() -> Iterator[None]:
   module: Any = fake_impls
   table: dict[Any, Any] = module.op_implementations_dict
   bincount_operator = torch.ops.aten.bincount.default
+  select_operator = torch.ops.aten.masked_select.default
   unique_before, bincount_before = module._unique, table[bincount_operator]
+  select_before = table[select_operator]
 
   def as_dtype(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return value if value.dtype == dtype else value.new_empty(value.shape, dtype=dtype)
 
-  def unique(*args: Any, **kwargs: Any) -> Any:
-    values, *places = unique_before(*args, **kwargs)
+  def unique(
+    mode: Any, op: Any, x: torch.Tensor, dim: int | None, *args: Any, **kwargs: Any
+  ) -> Any:
+    if dim is not None and x.dim():
+      dim %= x.dim()
+    values, *places = unique_before(mode, op, x, dim, *args, **kwargs)
     return values, *(as_dtype(one, torch.int64) for one in places)
+
+  def masked_select(mode: Any, op: Any, x: torch.Tensor, mask: torch.Tensor) -> Any:
+    with mode:
+      x, mask = torch.broadcast_tensors(x, mask)
+    return select_before(mode, op, x, mask)
 
   def bincount(
     mode: Any, op: Any, x: torch.Tensor, weights: torch.Tensor | None = None, minlength: Any = 0
@@ -627,7 +639,11 @@ def right_dtypes() -> Iterator[None]:
 
   norm_operator = torch.ops.aten.linalg_vector_norm.default
   of_any_size = with_dims_from_the_first(decomposition_table[norm_operator])
-  implementations = {bincount_operator: bincount, norm_operator: norm}
+  implementations = {
+    bincount_operator: bincount,
+    norm_operator: norm,
+    select_operator: masked_select,
+  }
   FakeTensorMode.cache_clear()
   with (
     replaced((module, "_unique", unique)),
@@ -674,6 +690,7 @@ def with_right_dtypes(exported: ExportedProgram) -> ExportedProgram:
     aten.unique_dim.default,
     aten.unique_dim_consecutive.default,
     aten.bincount.default,
+    aten.masked_select.default,
   }
   nodes = graphs.nodes(exported)
   if operators.isdisjoint(node.target for node in nodes) and not any(map(_counts_from_last, nodes)):

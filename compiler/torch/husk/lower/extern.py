@@ -415,11 +415,18 @@ def _declared_tensor(body: Body, op: Operator, value: Any) -> hir.Tensor | hir.N
 # Operators whose results have at most as many rows as the input `self` has elements.
 _SELECTING = (
   "aten::nonzero",
-  "aten::masked_select",
   "aten::_unique2",
   "aten::unique_dim",
   "aten::unique_consecutive",
 )
+
+
+def _broadcast_sizes(one: Sequence[Any], other: Sequence[Any]) -> list[Any]:
+  """The shape to which two shapes broadcast. Of two sizes that are not known to be 1, the first is
+  taken."""
+  rank = max(len(one), len(other))
+  ones, others = ([1] * (rank - len(sizes)) + list(sizes) for sizes in (one, other))
+  return [b if a == 1 else a for a, b in zip(ones, others)]
 
 
 def _largest_size(op: Operator, values: Mapping[str, Any]) -> Any:
@@ -428,6 +435,8 @@ def _largest_size(op: Operator, values: Mapping[str, Any]) -> Any:
   import torch
 
   source = None
+  if op._schema.name == "aten::masked_select":
+    return sympy.prod(_broadcast_sizes(values["self"].get_size(), values["mask"].get_size()))
   if op._schema.name in _SELECTING:
     source = values["self"]
   elif op._schema.name == "aten::index":

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from . import pool, reduce
+from . import convolution, pool, product, reduce, resize
 
 if TYPE_CHECKING:
   import torch
@@ -32,7 +32,59 @@ def table() -> dict[Any, Callable[..., Any]]:
     aten.uniform.default: _complex_uniform,
     aten.normal_functional.default: _complex_normal,
     aten.randn.default: _complex_randn,
+    aten.convolution.default: _of_ints(convolution.table()[aten.convolution.default]),
+    aten._trilinear.default: _of_ints(product.table()[aten._trilinear.default]),
+    **{op: _of_bytes(op) for op in resize.table()},
+    aten.linalg_matrix_exp.default: _matrix_exp,
+    aten.argmin.default: _in_wide_ints(aten.argmin.default),
+    aten.argmax.default: _in_wide_ints(aten.argmax.default),
   }
+
+
+def _of_bytes(resized: Any) -> Callable[..., Any]:
+  """The resizing of images of bytes, as that of floats. Eager mode computes it in integers, and is
+  off by 1 where the exact value is near a half."""
+  import torch
+
+  def decomposed(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    if x.dtype is not torch.uint8:
+      return NotImplemented
+    return resized(x.to(torch.float32), *args, **kwargs).round().clamp(0, 255).to(torch.uint8)
+
+  return decomposed
+
+
+def _matrix_exp(x: torch.Tensor) -> Any:
+  """Matrices of f16 and bf16 in f32, for which Husk's library has the operator."""
+  import torch
+
+  if x.dtype not in (torch.float16, torch.bfloat16):
+    return NotImplemented
+  return torch.ops.aten.linalg_matrix_exp.default(x.to(torch.float32)).to(x.dtype)
+
+
+def _of_ints(decomposition: Callable[..., Any]) -> Callable[..., Any]:
+  """The decomposition of an operator that Husk's library computes for floats only."""
+
+  def decomposed(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    if x.is_floating_point() or x.is_complex():
+      return NotImplemented
+    return decomposition(x, *args, **kwargs)
+
+  return decomposed
+
+
+def _in_wide_ints(op: Any) -> Callable[..., Any]:
+  """A search in ints of 8 or 16 bits as one in ints of 32 bits. Inductor's kernels of vectors have
+  fewer places than elements for the smaller types, and return numbers that are no places."""
+  import torch
+
+  def search(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    if x.dtype not in (torch.int8, torch.uint8, torch.int16):
+      return NotImplemented
+    return op(x.to(torch.int32), *args, **kwargs)
+
+  return search
 
 
 def _products() -> dict[Any, Callable[..., Any]]:

@@ -4,6 +4,7 @@ cells, a pseudoinverse as singular values and a product, the edges of a histogra
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,8 @@ def table() -> dict[Any, Callable[..., Any]]:
     torch.ops.aten.lstm_cell.default: _lstm_cell,
     torch.ops.aten.gru_cell.default: _gru_cell,
     torch.ops.aten.scalar_tensor.default: _scalar_tensor,
+    **{getattr(torch.ops.aten.linspace, name): _linspace_of_ints for name in _LINSPACES},
+    **{op: _of_bytes(op) for op in _tests(torch.ops.aten)},
     torch.ops.aten.tensor_split.tensor_indices_or_sections: _tensor_split,
     torch.ops.aten.grid_sampler.default: _grid_sampler,
     torch.ops.aten.take.default: _take,
@@ -54,6 +57,54 @@ def _scalar_tensor(value: Any, *, dtype: torch.dtype | None = None, **options: A
   default = torch.get_default_dtype()
   dtype = default.to_complex() if isinstance(value, complex) else default
   return torch.ops.aten.scalar_tensor.default(value, dtype=dtype, **options)
+
+
+def _tests(aten: Any) -> list[Any]:
+  """The operators that tell whether any or all elements are set."""
+  return [getattr(op, name) for op in (aten.any, aten.all) for name in ("default", "dim", "dims")]
+
+
+def _of_bytes(test: Any) -> Callable[..., Any]:
+  """A test of elements that are uint8, which has the same type. That of Inductor is bool."""
+  import torch
+
+  def tested(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    if x.dtype is not torch.uint8:
+      return NotImplemented
+    return test(x.to(torch.bool), *args, **kwargs).to(torch.uint8)
+
+  return tested
+
+
+_LINSPACES = ("default", "Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor")
+
+
+def _linspace_of_ints(
+  start: Any, end: Any, steps: Any, *, dtype: torch.dtype | None = None, **options: Any
+) -> Any:
+  """Both ends become ints before the steps are computed, as in eager mode, which then computes in
+  f64 on a CPU, and in f32 on a GPU. The decomposition of Inductor keeps the fractions of the ends,
+  and computes in f32."""
+  import torch
+
+  if dtype is None or dtype.is_floating_point or dtype.is_complex:
+    return NotImplemented
+  start, end = _whole(start), _whole(end)
+  device = torch.device(options.get("device") or "cpu")
+  places = torch.arange(steps, device=device)
+  numbers = places.to(torch.float64 if device.type == "cpu" else torch.float32)
+  step = (end - start) / torch.sym_max(steps - 1, 1)
+  from_start, from_end = start + step * numbers, end - step * (steps - 1 - numbers)
+  return torch.where(places < torch.sym_max(steps // 2, 1), from_start, from_end).to(dtype)
+
+
+def _whole(value: Any) -> Any:
+  """A number without its fraction, as a Python number or a tensor of f64."""
+  import torch
+
+  if isinstance(value, torch.Tensor):
+    return value.to(torch.float64).trunc()
+  return math.trunc(value) if isinstance(value, float) else value
 
 
 def _inside(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:

@@ -35,7 +35,23 @@ def table() -> dict[Any, Callable[..., Any]]:
     aten.nanmedian.default: lambda x: _median_of_all(x, True),
     aten.nanmedian.dim: lambda x, dim, keepdim=False: _median(x, dim, keepdim, True),
     aten.mode.default: _mode,
+    aten.searchsorted.Tensor: _searchsorted,
+    aten.searchsorted.Scalar: _searchsorted,
+    aten.bucketize.Tensor: lambda x, edges, **options: _searchsorted(edges, x, **options),
+    aten.bucketize.Scalar: lambda x, edges, **options: _searchsorted(edges, x, **options),
   }
+
+
+def _searchsorted(
+  keys: torch.Tensor, values: Any, *, out_int32: bool = False, **options: Any
+) -> Any:
+  """A search among no elements, which Triton does not compile, finds the first place."""
+  import torch
+
+  if not (isinstance(keys.shape[-1], int) and keys.shape[-1] == 0):
+    return NotImplemented
+  shape = values.shape if isinstance(values, torch.Tensor) else ()
+  return keys.new_zeros(shape, dtype=torch.int32 if out_int32 else torch.int64)
 
 
 def _sort(x: torch.Tensor, dim: int = -1, descending: bool = False) -> Any:

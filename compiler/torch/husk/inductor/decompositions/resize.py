@@ -50,18 +50,19 @@ def _resized(
   import torch
 
   height, width = x.shape[-2:]
+  dtype = x.dtype if x.dtype is torch.float64 else torch.float32
   if not all(isinstance(size, int) for size in (height, width, *output_size)):
     return NotImplemented
   down, right = (
-    _weights(function, radius, size, result, align_corners, scale, x.device)
+    _weights(function, radius, size, result, align_corners, scale, x.device, dtype)
     for size, result, scale in zip(
       (int(height), int(width)), output_size, (scale_height, scale_width)
     )
   )
-  dtype = x.dtype if x.dtype is torch.float64 else torch.float32
   # The sums are reductions, not products of matrices, which may have the precision of TF32.
-  wide = (x.to(dtype).unsqueeze(-2) * right.to(dtype)).sum(-1)
-  return (wide.unsqueeze(-3) * down.to(dtype).unsqueeze(-1)).sum(-2).to(x.dtype)
+  wide = (x.to(dtype).unsqueeze(-2) * right).sum(-1)
+  result = (wide.unsqueeze(-3) * down.unsqueeze(-1)).sum(-2)
+  return result.to(x.dtype) if x.is_floating_point() else result.round().clamp(0, 255).to(x.dtype)
 
 
 def _weights(
@@ -72,6 +73,7 @@ def _weights(
   align_corners: bool,
   scale: float | None,
   device: torch.device,
+  dtype: torch.dtype,
 ) -> torch.Tensor:
   """The weights of the elements, the columns, for each result, a row."""
   import torch
@@ -81,7 +83,7 @@ def _weights(
   else:
     step = 1 / scale if scale else size / result
   stretch = max(step, 1.0)
-  center = step * (torch.arange(result, device=device, dtype=torch.float32) + 0.5).unsqueeze(-1)
+  center = step * (torch.arange(result, device=device, dtype=dtype) + 0.5).unsqueeze(-1)
   element = torch.arange(size, device=device)
   begin = (center - radius * stretch + 0.5).to(torch.int64).clamp(min=0)
   end = (center + radius * stretch + 0.5).to(torch.int64).clamp(max=size)

@@ -75,6 +75,10 @@ def _columns(places: torch.Tensor, shape: Sequence[Any]) -> list[torch.Tensor]:
 
 def _indices(mask: torch.Tensor) -> list[torch.Tensor]:
   """A vector of indices for each dimension of a mask."""
+  import torch
+
+  if any(isinstance(size, int) and size == 0 for size in mask.shape):
+    return [mask.new_zeros(0, dtype=torch.int64) for _ in mask.shape]
   return _columns(_places((mask != 0).reshape(-1)), mask.shape)
 
 

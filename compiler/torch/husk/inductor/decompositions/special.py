@@ -45,6 +45,7 @@ def table() -> dict[Any, Callable[..., Any]]:
   }
   return {
     **{op: in_floats(function) for op, function in {**of_one, **of_two}.items()},
+    aten.neg.default: _negative,
     aten.polygamma.default: lambda n, x: in_floats(functools.partial(_polygamma, n))(x),
   }
 
@@ -257,6 +258,11 @@ def _airy(x: torch.Tensor) -> torch.Tensor:
   outside = torch.where(x > 0, far / 2, wave) / (math.sqrt(math.pi) * root)
   near = _series(_airy_near, -_AIRY_BOUND, _AIRY_BOUND, x)
   return torch.where(x.isinf(), float("nan"), torch.where(a <= _AIRY_BOUND, near, outside))
+
+
+def _negative(x: torch.Tensor) -> Any:
+  """Triton subtracts from zero, so that the negative of 0.0 would be 0.0 again."""
+  return x * -1 if x.is_floating_point() else NotImplemented
 
 
 # Gamma and zeta functions
