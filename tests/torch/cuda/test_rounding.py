@@ -15,6 +15,7 @@ import pytest
 import torch
 import triton_interpreter
 from cuda_numerics import HERE, computed
+from function_module import FunctionModule
 from husk.cuda import kernels, rounded_weights, rounding, tuning
 from torch import nn
 from torch._inductor import config
@@ -408,6 +409,22 @@ class Part(nn.Module):
 
   def forward(self, x):
     return x @ self.weights[: x.shape[1] * 16].view(16, x.shape[1]).t()
+
+
+def test_divisions_are_rounded(tmp_path, monkeypatch):
+  """Triton's own division errs towards larger numbers, so that errors of a softmax add up."""
+  sources, define = [], kernels.CudaKernels.define_kernel
+
+  def defined(self, name, body, *args, **kwargs):
+    sources.append(body)
+    return define(self, name, body, *args, **kwargs)
+
+  monkeypatch.setattr(kernels.CudaKernels, "define_kernel", defined)
+  model = FunctionModule(lambda self, x: (x.softmax(-1), x / x.sum()))
+  husk.write(model, (torch.randn(4, 8),), tmp_path, targets=("cuda:h200",), progress=False)
+  text = "".join(sources)
+  assert text.count("div_rn(") == 2
+  assert not re.search(r"\(tmp\d+ / tmp\d+\)", text)
 
 
 def test_a_part_of_a_weight_that_a_size_decides_is_rounded_in_each_product(tmp_path):

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 OPTIONS = {
   "use_static_cuda_launcher": False,  # needs a driver
   "combo_kernels": False,
+  # A division is rounded as in eager mode. That of Triton errs towards larger numbers.
+  "eager_numerics.division_rounding": True,
   "benchmark_epilogue_fusion": False,
   "triton.cooperative_reductions": False,
   "triton.enable_pdl": False,  # pdl.py places the wait itself

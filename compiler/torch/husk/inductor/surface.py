@@ -158,7 +158,8 @@ SURFACE: dict[str, tuple[Names, ...]] = {
       " triton.cooperative_reductions triton.cudagraphs triton.enable_pdl"
       " triton.enable_persistent_tma_matmul triton.mix_order_reduction triton.multi_kernel"
       " triton.native_matmul triton.num_decompose_k_splits triton.store_cubin"
-      " triton.unique_user_kernel_names use_static_cuda_launcher",
+      " triton.unique_user_kernel_names use_static_cuda_launcher"
+      " eager_numerics.division_rounding",
       "options of the kernels of GPUs",
     ),
     uses(
