@@ -4,6 +4,7 @@
 
 #include "contracts.h"
 #include "core/arguments.h"
+#include "core/complex_log.h"
 #include "core/complex_row.h"
 #include "core/loop.h"
 #include "error.h"
@@ -271,7 +272,7 @@ husk_status complex_log10(const Arguments& args) {
   return map(args, 1, [](Complex128 a) { return from_std(std::log10(to_std(a))); });
 }
 husk_status complex_log1p(const Arguments& args) {
-  return map(args, 1, [](Complex128 a) { return from_std(std::log(to_std({a.re + 1, a.im}))); });
+  return map(args, 1, [](Complex128 a) { return log_one_plus(a); });
 }
 husk_status complex_exp2(const Arguments& args) {
   return map(args, 1,
