@@ -40,7 +40,7 @@ _OF_EACH_PART: dict[tuple[int, ...], str] = {
   (0, 1): "slice_scatter select_scatter diagonal_scatter copy",
   (0, 2): """index_put _unsafe_index_put masked_scatter masked_fill put
     constant_pad_nd""",
-  (0, 3): "scatter scatter_add index_add index_copy index_fill",
+  (0, 3): "scatter scatter_add scatter_reduce index_add index_copy index_fill",
   (1, 2): "where",
 }
 
@@ -151,7 +151,7 @@ def _of_each_part(places: Sequence[int], op: Any, *args: Any, **kwargs: Any) -> 
   tensors = [one for one in data if isinstance(one, (Parts, torch.Tensor))]
   if not any(isinstance(one, (Parts, complex)) for one in data) and kept is None:
     return NotImplemented
-  if isinstance(kwargs.get("alpha"), complex):
+  if isinstance(kwargs.get("alpha"), complex) or _is_product(op, args, kwargs):
     return NotImplemented
   wide = None
   if len(tensors) > 1:  # what is put into a tensor gets the dtype of that
@@ -172,6 +172,13 @@ def _of_each_part(places: Sequence[int], op: Any, *args: Any, **kwargs: Any) -> 
   if kept is not None and not kept.is_complex:
     return re
   return _zipped(re, call(True))
+
+
+def _is_product(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+  """Whether elements are multiplied with others: the parts of a product are no products of parts."""
+  names = [argument.name for argument in op._schema.arguments]
+  values = {**dict(zip(names, args)), **kwargs}
+  return values.get("reduce") in ("multiply", "prod")
 
 
 def _is_copy(op: Any) -> bool:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from . import host_complex, pool, reduce
+from . import host_complex, memory, pool, reduce
 
 
 def table() -> dict[Any, Callable[..., Any]]:
@@ -15,6 +15,7 @@ def table() -> dict[Any, Callable[..., Any]]:
 
   aten = torch.ops.aten
   return {
+    **memory.table(),
     **pool.averages(),
     aten.index_add.default: reduce.index_add_of_bf16,
     **host_complex.table(),

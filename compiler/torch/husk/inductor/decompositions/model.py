@@ -28,6 +28,14 @@ def table() -> dict[Any, Callable[..., Any]]:
     torch.ops.aten.lstm_cell.default: _lstm_cell,
     torch.ops.aten.gru_cell.default: _gru_cell,
     torch.ops.aten.scalar_tensor.default: _scalar_tensor,
+    torch.ops.aten.linspace.Tensor_Tensor: _linspace,
+    torch.ops.aten.linspace.Tensor_Scalar: _linspace,
+    torch.ops.aten.linspace.Scalar_Tensor: _linspace,
+    torch.ops.aten.logspace.Tensor_Tensor: _logspace,
+    torch.ops.aten.logspace.Tensor_Scalar: _logspace,
+    torch.ops.aten.logspace.Scalar_Tensor: _logspace,
+    torch.ops.aten.scatter.reduce: _scatter,
+    torch.ops.aten.scatter.value_reduce: _scatter_value,
     torch.ops.aten.tensor_split.tensor_indices_or_sections: _tensor_split,
     torch.ops.aten.grid_sampler.default: _grid_sampler,
     torch.ops.aten.take.default: _take,
@@ -54,6 +62,63 @@ def _scalar_tensor(value: Any, *, dtype: torch.dtype | None = None, **options: A
   default = torch.get_default_dtype()
   dtype = default.to_complex() if isinstance(value, complex) else default
   return torch.ops.aten.scalar_tensor.default(value, dtype=dtype, **options)
+
+
+def _linspace(
+  start: Any, end: Any, steps: Any, *, dtype: Any = None, device: Any = None, **_: Any
+) -> Any:
+  """Numbers between two of which one is a complex tensor. torch traces real ones in their place.
+  The second half is counted from the end, as in eager mode."""
+  import torch
+
+  ends = [one for one in (start, end) if isinstance(one, torch.Tensor)]
+  if not any(one.is_complex() for one in ends):
+    return NotImplemented
+  dtype = torch.get_default_dtype().to_complex() if dtype is None else dtype
+  device = ends[0].device if device is None else device
+  start, end = (
+    one.to(device, dtype)
+    if isinstance(one, torch.Tensor)
+    else torch.full([], one, dtype=dtype, device=device)
+    for one in (start, end)
+  )
+  if isinstance(steps, int) and steps == 1:
+    return start.reshape(1)
+  step = (end - start) / (steps - 1)
+  places = torch.arange(steps, device=device)
+  forwards, backwards = start + step * places, end - step * (steps - 1 - places)
+  return torch.where(places < steps // 2, forwards, backwards)
+
+
+def _logspace(
+  start: Any, end: Any, steps: Any, base: float = 10.0, *, dtype: Any = None, **options: Any
+) -> Any:
+  """Powers of a base with such exponents."""
+  import torch
+
+  exponents = _linspace(start, end, steps, dtype=dtype, **options)
+  return exponents if exponents is NotImplemented else torch.pow(base, exponents)
+
+
+def _scatter(
+  x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, *, reduce: str
+) -> Any:
+  """A scatter of complex numbers with a reduction, by the operator that every target has for it."""
+  import torch
+
+  if not x.is_complex():
+    return NotImplemented
+  name = {"add": "sum", "multiply": "prod"}[reduce]
+  return torch.ops.aten.scatter_reduce.two(x, dim, index, source, name)
+
+
+def _scatter_value(
+  x: torch.Tensor, dim: int, index: torch.Tensor, value: Any, *, reduce: str
+) -> Any:
+  import torch
+
+  source = torch.full(index.shape, value, dtype=x.dtype, device=x.device)
+  return _scatter(x, dim, index, source, reduce=reduce)
 
 
 def _inside(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
