@@ -117,11 +117,19 @@ CALLS = {
     (numbers(2, 3) * ints(0, 1, 0),),
   ),
   "as_strided_copy": (
-    lambda self, x: (torch.as_strided_copy(x, (2, 2), (1, 3), 1), (x * 2).as_strided((2,), (3,))),
+    lambda self, x: (
+      torch.as_strided_copy(x, (2, 2), (1, 3), 1),
+      (x * 2).as_strided((2,), (3,)),
+      (x.t() * 2).as_strided((2, 2), (1, 3), 2),
+      (x * 2)[1:].as_strided((2,), (2,)),
+    ),
     (numbers(3, 3),),
   ),
   "as_strided_scatter": (
-    lambda self, x, y: torch.as_strided_scatter(x, y, (2, 2), (1, 3), 1),
+    lambda self, x, y: (
+      torch.as_strided_scatter(x, y, (2, 2), (1, 3), 1),
+      torch.as_strided_scatter(x.t() + 1, y.real, (2, 2), (2, 3)),
+    ),
     (numbers(3, 3), numbers(2, 2)),
   ),
   "resize": (_resized, (numbers(3, 2), numbers(2, 3))),

@@ -36,7 +36,7 @@ _OF_EACH_PART: dict[tuple[int, ...], str] = {
     select_copy split_copy split_with_sizes_copy unbind_copy diagonal_copy unfold_copy alias_copy
     neg clone contiguous detach alias lift_fresh lift_fresh_copy flip roll rot90 repeat
     index_select gather index tril triu diag_embed trace sum nansum mean cumsum
-    zeros_like empty_like new_zeros new_empty take take_along_dim diff masked_select _neg_view""",
+    zeros_like empty_like new_zeros new_empty uniform take take_along_dim diff masked_select _neg_view""",
   (0, 1): "slice_scatter select_scatter diagonal_scatter copy",
   (0, 2): """index_put _unsafe_index_put masked_scatter masked_fill put
     constant_pad_nd""",
@@ -86,8 +86,11 @@ def table(constant: fourier.Constant, library: bool = False) -> dict[str, Entry]
     "prod": _prod,
     "var_mean": _var_mean,
     "addbmm": _addbmm,
+    "rand": _rand,
+    "rand_like": _rand_like,
     "randn": _randn,
     "randn_like": _randn_like,
+    "normal_functional": _normal,
     "var": lambda op, x, *args, **kwargs: op(x.re, *args, **kwargs) + op(x.im, *args, **kwargs),
     "linalg_vector_norm": _norm,
     "full": _full,
@@ -177,7 +180,7 @@ def _of_each_part(places: Sequence[int], op: Any, *args: Any, **kwargs: Any) -> 
 def _is_product(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
   """Whether elements are multiplied with others: the parts of a product are no products of parts."""
   names = [argument.name for argument in op._schema.arguments]
-  values = {**dict(zip(names, args)), **kwargs}
+  values = {**dict(zip(names, args, strict=False)), **kwargs}
   return values.get("reduce") in ("multiply", "prod")
 
 
@@ -290,6 +293,24 @@ def _addbmm(op: Any, bias: Any, x: Parts, y: Parts, *, beta: Any = 1, alpha: Any
 def _var_mean(op: Any, x: Parts, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, Parts]:
   (re, re_mean), (im, im_mean) = op(x.re, *args, **kwargs), op(x.im, *args, **kwargs)
   return re + im, Parts(re_mean, im_mean)
+
+
+def _rand(op: Any, size: Sequence[Any], dtype: Any = None, **kwargs: Any) -> Parts:
+  """Numbers whose parts are uniform."""
+  import torch
+
+  return Parts(*(torch.rand(size, dtype=_real_dtype(dtype), **kwargs) for _ in range(2)))
+
+
+def _rand_like(op: Any, x: Any, dtype: Any = None, **kwargs: Any) -> Any:
+  if dtype is not None and not dtype.is_complex:
+    return op(_part(x, False), dtype=dtype, **kwargs)
+  return Parts(*(op(_part(x, False), dtype=_real_dtype(dtype), **kwargs) for _ in range(2)))
+
+
+def _normal(op: Any, x: Parts, mean: float = 0, std: float = 1, *, generator: Any = None) -> Parts:
+  """Normal numbers, whose parts each have the mean and half of the variance, as in eager mode."""
+  return Parts(op(x.re, mean, std * 0.5**0.5), op(x.im, mean, std * 0.5**0.5))
 
 
 def _randn(op: Any, size: Sequence[Any], dtype: Any = None, **kwargs: Any) -> Parts:
