@@ -3,11 +3,11 @@
 import husk
 import pytest
 import torch
+from cuda_numerics import computed
 from export_and_compare import ISAS
 from function_module import FunctionModule
 
 C64, C128 = torch.complex64, torch.complex128
-INF, NAN = float("inf"), float("nan")
 
 
 def numbers(*sizes, dtype=C64):
@@ -139,6 +139,13 @@ CALLS = {
     (numbers(2, 5), ints(1, 3)),
   ),
   "sizes that the data decides": (_decided, (numbers(5, 2), torch.tensor(2))),
+  "quotients": (
+    lambda self, x, y: (x / y, x / 0, torch.reciprocal(y)),
+    (
+      torch.tensor([0, 1, 1j, float("inf"), 1 + 2j], dtype=C64),
+      torch.tensor([0, 0, 0, 2, 3 - 1j], dtype=C64),
+    ),
+  ),
   "gather": (
     lambda self, x, y, empty, index: (
       torch.gather(x, 0, empty),
@@ -173,3 +180,32 @@ def test_results_are_those_of_eager_mode(name, program):
   )
   for one, other in zip(map(torch.from_dlpack, results), expected, strict=True):
     torch.testing.assert_close(one, other, equal_nan=True)
+
+
+def test_tensors_that_nobody_has_written(tmp_path):
+  path, x = tmp_path / "model.husk", numbers(2, 3).t()
+  model = FunctionModule(_empty)
+  husk.export(model, (x,), path, targets=(f"host:{ISAS[0]}",), progress=False)
+  results = map(torch.from_dlpack, husk.load(path)(x))
+  for one, other in zip(results, model(x), strict=True):
+    assert (one.shape, one.stride(), one.dtype) == (other.shape, other.stride(), other.dtype)
+
+
+def test_on_cuda(tmp_path):
+  """The calls of which Inductor makes kernels only with Husk's help."""
+  names = ["diagonal_scatter", "a copy into a diagonal", "as_strided_copy", "as_strided_scatter"]
+  names += ["scatter with a reduction"]
+  args = tuple(x for name in names for x in CALLS[name][1])
+
+  def function(self, *tensors):
+    given, results = iter(tensors), []
+    for name in names:
+      results.append(CALLS[name][0](self, *(next(given) for _ in CALLS[name][1])))
+    return results
+
+  model = FunctionModule(function)
+  named = {f"tensors_{n}": x for n, x in enumerate(args)}
+  (results,) = computed(model, args, None, [named], tmp_path)
+  expected = torch.utils._pytree.tree_leaves(model(*args))
+  for one, other in zip(results.values(), expected, strict=True):
+    torch.testing.assert_close(one, other)

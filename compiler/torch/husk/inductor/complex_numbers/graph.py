@@ -213,7 +213,7 @@ class _Rewriting:
     x, *rest = values.values()
     layout = x.meta["val"]
     source = self._read(x)
-    if x in self.reals and node.target is not strided.resize():
+    if x in self.reals and node.target not in strided.resizes():
       source = self.reals[x]  # lies there as the complex tensor does
     with self.graph.inserting_before(node):
       rest = [torch.fx.map_arg(one, self._read) for one in rest]

@@ -36,7 +36,8 @@ _OF_EACH_PART: dict[tuple[int, ...], str] = {
     select_copy split_copy split_with_sizes_copy unbind_copy diagonal_copy unfold_copy alias_copy
     neg clone contiguous detach alias lift_fresh lift_fresh_copy flip roll rot90 repeat
     index_select gather index tril triu diag_embed trace sum nansum mean cumsum
-    zeros_like empty_like new_zeros new_empty uniform take take_along_dim diff masked_select _neg_view""",
+    zeros_like empty_like new_zeros new_empty uniform take take_along_dim diff masked_select
+    _neg_view""",
   (0, 1): "slice_scatter select_scatter diagonal_scatter copy",
   (0, 2): """index_put _unsafe_index_put masked_scatter masked_fill put
     constant_pad_nd""",
@@ -178,7 +179,8 @@ def _of_each_part(places: Sequence[int], op: Any, *args: Any, **kwargs: Any) -> 
 
 
 def _is_product(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-  """Whether elements are multiplied with others: the parts of a product are no products of parts."""
+  """Whether elements are multiplied with others. The parts of a product are no products of
+  parts."""
   names = [argument.name for argument in op._schema.arguments]
   values = {**dict(zip(names, args, strict=False)), **kwargs}
   return values.get("reduce") in ("multiply", "prod")
@@ -333,7 +335,7 @@ def _prod(op: Any, x: Any, dim: int | None = None, keepdim: bool = False, dtype:
   """A product of elements, by halves."""
   import torch
 
-  if not isinstance(x, Parts) or dtype is not None:
+  if not isinstance(x, Parts) or dtype not in (None, x.re.dtype.to_complex()):
     return NotImplemented
   if x.re.dim() == 0:  # one number, of which dimension 0 may be asked for
     return x

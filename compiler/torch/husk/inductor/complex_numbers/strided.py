@@ -1,5 +1,5 @@
-"""Operators on complex tensors that depend on where the elements lie in memory. They work on the real
-numbers there, of which each complex one is two."""
+"""Operators on complex tensors that depend on where the elements lie in memory. They work on the
+real numbers there, of which each complex one is two."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def operators() -> tuple[Any, ...]:
     aten.as_strided.default,
     aten.as_strided_copy.default,
     aten.as_strided_scatter.default,
-    resize(),
+    *resizes(),
   )
 
 
-def resize() -> Any:
+def resizes() -> tuple[Any, ...]:
   import torch
 
-  return torch.ops.aten.resize.default
+  return torch.ops.aten.resize.default, torch.ops.aten.resize_as.default
 
 
 def computed(op: Any, layout: torch.Tensor, x: Any, *rest: Any) -> torch.Tensor:
@@ -43,8 +43,10 @@ def computed(op: Any, layout: torch.Tensor, x: Any, *rest: Any) -> torch.Tensor:
   parts = dispatch.parts_of(x)
   order = list(range(layout.dim())) if parts is None else _order(op, layout)
   memory = x if parts is None else _in_memory(parts, order)
-  if op is resize():
-    return dispatch.tensor(unstacked(_resized(memory, *rest)))
+  if op in resizes():
+    wanted = rest[0]  # the sizes, or a tensor that has them
+    size = wanted.shape if isinstance(wanted, torch.Tensor) else wanted
+    return dispatch.tensor(unstacked(_resized(memory, size)))
   begin = layout.storage_offset()
   if "scatter" not in op.name():
     # A copy, since no kernel reads a complex tensor with gaps in memory.
@@ -97,7 +99,7 @@ def _scattered(memory: torch.Tensor, source: Any, place: tuple[Any, ...]) -> tor
   return torch.as_strided_scatter(memory, pairs.to(memory.dtype), *place)
 
 
-def _resized(memory: torch.Tensor, size: Sequence[Any], *_: Any) -> torch.Tensor:
+def _resized(memory: torch.Tensor, size: Sequence[Any]) -> torch.Tensor:
   """The first numbers, and zeros in place of those that eager mode leaves unwritten."""
   import torch
 
