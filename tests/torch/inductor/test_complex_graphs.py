@@ -292,3 +292,41 @@ def test_refusals():
 
   with pytest.raises(Unsupported, match="complex numbers in a branch or a loop"):
     complex_graphs.graph(branch, (torch.randn(8),))
+
+
+def test_elements_by_their_places_in_memory():
+  x, y = torch.randn(3, 4, dtype=torch.complex64), torch.randn(2, 2)
+  complex_graphs.check(lambda x: torch.as_strided_copy(x, (2, 2), (1, 3), 1), x)
+  complex_graphs.check(lambda x: (x * 2).t().contiguous().as_strided((2, 2), (1, 3), 2), x)
+  complex_graphs.check(lambda x: (x.t() * 2).as_strided((2, 2), (1, 3)), x)
+  complex_graphs.check(lambda x: (x * 2)[1:].as_strided((2,), (3,)), x)
+  complex_graphs.check(lambda x, y: torch.as_strided_scatter(x.t() * 2, y, (2, 2), (2, 3), 1), x, y)
+  complex_graphs.check(lambda x: (x.clone().resize_(2, 2), (x.t() * 2).resize_(3)), x)
+  with pytest.raises(Unsupported, match="gaps in memory"):
+    complex_graphs.graph(lambda x: (x * 2)[:, 1:].as_strided((2,), (1,)), (x,))
+
+
+def test_products_at_indices():
+  x, y = torch.randn(4, dtype=torch.complex64), torch.randn(3, dtype=torch.complex64)
+  index = torch.tensor([1, 1, 3])
+  for reduce in ("add", "multiply"):
+    complex_graphs.check(
+      lambda x, y, i, reduce=reduce: x.scatter(0, i, y, reduce=reduce), x, y, index
+    )
+
+
+def test_random_numbers():
+  """Eager mode draws others: the parts have the means and variances of its parts."""
+  x = torch.empty(4000, dtype=torch.complex64)
+
+  def function(x):
+    return x.clone().uniform_(1, 3), x.clone().normal_(2, 4), torch.rand_like(x)
+
+  torch.manual_seed(4)
+  module, _ = complex_graphs.graph(function, (x,))
+  for one, mean, deviation in zip(
+    complex_graphs.run(module, (x,)), (2, 2, 0.5), (3**-0.5, 8**0.5, 12**-0.5)
+  ):
+    for part in (one.real, one.imag):
+      assert abs(part.mean() - mean) < deviation / 10
+      assert abs(part.std() - deviation) < deviation / 10

@@ -6,7 +6,7 @@ the export did not see.
     --target cuda        exports alone, for a CUDA target
     --zero               each size 0 in turn, as Dim(min=0) allows it
     --alone              each size in turn is another, and the rest stay
-    --static             every sample of every dtype, with its own sizes
+    --static             every sample of every dtype, with its own sizes; --dtypes names some
     --fence [--asan HUSK_RUN]   under watch, see below
     --pack DIR           artifacts for a GPU, inputs and eager's results
     --check DIR          runs them on that GPU; --one-process is for `compute-sanitizer python ...`
@@ -585,6 +585,8 @@ def all_cases(options):
       continue
     if options.static:
       for dtype in sorted(op.supported_dtypes("cpu"), key=str):
+        if options.dtypes and str(dtype)[6:] not in options.dtypes.split(","):
+          continue
         yield from samples(op, dtype, options.samples)
     elif case := best_sample(op, torch.float32):
       yield case
@@ -600,6 +602,7 @@ def parsed(arguments=None):
   parser.add_argument("--zero", action="store_true", help="each size 0 in turn")
   parser.add_argument("--alone", action="store_true", help="each size in turn is another")
   parser.add_argument("--static", action="store_true", help="every sample and dtype, static")
+  parser.add_argument("--dtypes", help="with --static, dtypes with commas between them")
   parser.add_argument("--samples", type=int, default=60, help="with --static, at most so many")
   parser.add_argument("--batch", type=int, default=8, help="cases in one artifact")
   parser.add_argument("--json", help="a file for the results by name")

@@ -75,6 +75,8 @@ RANDOM = {
 
 # Operators whose results are eigenvalues, and perhaps eigenvectors.
 EIGENVALUES = {"linalg.eig", "linalg.eigh", "linalg.eigvals"}
+# Operators whose results are the factors U, S and V of a matrix.
+SINGULAR_VALUES = {"pca_lowrank", "svd", "svd_lowrank"}
 
 
 class Sample(torch.nn.Module):
@@ -249,6 +251,17 @@ def eigenvalues(tensors):
   return sorted_tensors
 
 
+def singular_values(tensors):
+  """The singular values of matrices, what the factors U, S and V give as a product, and the products
+  of the columns of U and of V with each other, which show that they are orthonormal. A column of U
+  may have any factor of absolute value 1 if that of V has the same one, and columns of equal
+  singular values may be mixed."""
+  left, values, right = tensors
+  count = values.shape[-1]
+  product = (left[..., :count] * values.unsqueeze(-2)) @ right[..., :count].mH
+  return [values, product, left.mH @ left, right.mH @ right]
+
+
 def compared_part(op, exported):
   """What equal arguments determine of the results."""
   dropout = torch.ops.aten.dropout.default
@@ -258,6 +271,8 @@ def compared_part(op, exported):
   )
   if drops or op.name in UNWRITTEN or op.name in RANDOM:
     return shapes
+  if op.name in SINGULAR_VALUES:
+    return singular_values
   return eigenvalues if op.name in EIGENVALUES else numbers
 
 

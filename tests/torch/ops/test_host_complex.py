@@ -33,6 +33,14 @@ def near(got, expected):
   )
 
 
+def test_logarithm_near_one(pack):
+  small = torch.tensor([1e-20, -1e-20j, 1e-9 + 1e-12j, -1e-9 + 1e-5j, -0.4j], dtype=COMPLEX[1])
+  expected = torch.log1p(small)
+  got = like(expected)
+  pack("aten::log1p", small, got)
+  close(torch.view_as_real(got), torch.view_as_real(expected), 1e-15, 0)
+
+
 UNARY = """
 neg _conj _conj_physical conj_physical real imag abs angle sgn exp log sqrt rsqrt sin cos tan sinh
 cosh tanh asin acos atan asinh acosh atanh log2 log10 log1p exp2 expm1 sigmoid reciprocal square

@@ -71,14 +71,34 @@ def husk_lines(
     for packet in (torch.ops.aten._assert_async, torch.ops.aten._functional_assert_async)
     for overload in packet.overloads()
   }
+  strided = torch.ops.aten.as_strided.default
+  views = {strided: _from_the_own_first_element(lowering.lowerings[strided])}
   norm = torch.ops.aten.linalg_vector_norm.default
   norm_before = decomposition.decompositions[norm]
   with (
     replaced(*replacements),
-    replaced_entries("torch._inductor.lowering.lowerings", {**asserts, **(lowerings or {})}),
+    replaced_entries(
+      "torch._inductor.lowering.lowerings", {**asserts, **views, **(lowerings or {})}
+    ),
     torch_compat.decomposed({norm: torch_compat.with_dims_from_the_first(norm_before)}),
   ):
     yield
+
+
+def _from_the_own_first_element(as_strided: Callable[..., Any]) -> Callable[..., Any]:
+  """Makes a view by strides for which the model states no offset begin where its tensor does. If
+  the tensor is a view itself, Inductor takes the first element of the whole."""
+  from torch._inductor import ir, lowering
+
+  def lowered(x: Any, size: Any, stride: Any, storage_offset: Any = None) -> Any:
+    if storage_offset is None and isinstance(x.data, ir.BaseView):
+      if not ir.is_storage_and_layout(x):
+        x = lowering.clone(x)
+      else:
+        storage_offset = ir.as_storage_and_layout(x, freeze=False)[1].offset
+    return as_strided(x, size, stride, storage_offset)
+
+  return lowered
 
 
 def _one_reduced_dimension(create: Callable[..., Any]) -> Callable[..., Any]:

@@ -299,7 +299,10 @@ SURFACE: dict[str, tuple[Names, ...]] = {
       "maybe_free_symbols maybe_free_unbacked_symbols",
       "find the symbols of a condition, too (patches.py)",
     ),
-    uses("as_storage_and_layout get_stride_order", "how a tensor lies in memory"),
+    uses(
+      "as_storage_and_layout get_stride_order is_storage_and_layout",
+      "how a tensor lies in memory",
+    ),
   ),
   "torch._inductor.graph": (
     uses(
@@ -346,7 +349,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   "torch._inductor.lowering": (
     replaces("lowerings", "the lowerings by operator, to which Husk's are added"),
     uses("fallbacks make_fallback fallback_handler", "operators that are called"),
-    uses("expand mul mutate_to sigmoid slice_", "called by lowerings of Husk"),
+    uses("clone expand mul mutate_to sigmoid slice_", "called by lowerings of Husk"),
     uses("_compute_slice_index", "asks for the bounds of a slice (assumed.py)", first="2.14"),
     replaces("pooling_size", "counts the windows of all sizes (varying.py)"),
     replaces(

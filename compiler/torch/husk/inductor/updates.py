@@ -23,6 +23,7 @@ def from_whole_values() -> Iterator[None]:
   write = layout.realize_into
 
   def realize_into(src: Any, dst: Any, *args: Any, **kwargs: Any) -> Any:
+    dst.realize()  # only then it has a name
     value = src.data if isinstance(src, ir.TensorBox) else src
     if _reads_other_elements(value, dst):
       src = ir.Pointwise.create(

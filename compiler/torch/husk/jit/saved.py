@@ -95,11 +95,11 @@ class Weights:
 
 
 def _stored(tensor: torch.Tensor) -> torch.Tensor:
-  """The memory of a tensor from its first to its last element."""
+  """The memory of a tensor from its first to its last element, as the file of weights has it."""
   tensor = tensor.detach()
   if not tensor.is_contiguous():
     tensor = tensor.as_strided((span(tensor.shape, tensor.stride()),), (1,))
-  return tensor
+  return weights.storable(tensor)
 
 
 class FunctionWriter:

@@ -127,14 +127,15 @@ class Constants:
     lines: list[str] = []
     tensors: dict[str, torch.Tensor] = {}
     for row in sorted(self._rows.values(), key=lambda row: row.buffer.name):
-      dims = f"{hir.dtype(row.tensor.dtype)} [{', '.join(map(str, row.tensor.shape))}]"
+      stored = weights.storable(row.tensor)
+      dims = f"{hir.dtype(stored.dtype)} [{', '.join(map(str, stored.shape))}]"
       name = row.buffer.name
       is_state = row.buffer.space == "state"
-      fill = _fill(row.tensor) if is_state else None
+      fill = _fill(stored) if is_state else None
       initial = f"fill {fill}"
       if fill is None:
         constant = self._names.take(f"{name}.initial") if is_state else name
-        tensors[constant] = row.tensor
+        tensors[constant] = stored
         lines.append(
           f'constant {constant} {dims} file "{weights.FILE}" tensor {hir.quoted(constant)}'
         )

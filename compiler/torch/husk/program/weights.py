@@ -20,6 +20,16 @@ if TYPE_CHECKING:
 FILE = "weights.safetensors"
 
 
+def storable(tensor: torch.Tensor) -> torch.Tensor:
+  """The tensor as the file has it. The format has no complex numbers of two doubles: they are pairs
+  of doubles there, in one dimension more, which are the same bytes."""
+  import torch
+
+  if tensor.dtype is not torch.complex128:
+    return tensor
+  return torch.view_as_real(tensor.detach().resolve_conj())
+
+
 def save(tensors: Mapping[str, torch.Tensor], sink: IO[bytes]) -> None:
   """Writes the file to `sink`, in the order of the tensors."""
   header = {}

@@ -4,6 +4,7 @@
 
 #include "contracts.h"
 #include "core/arguments.h"
+#include "core/complex_log.h"
 #include "core/complex_row.h"
 #include "core/loop.h"
 #include "error.h"
@@ -20,12 +21,17 @@ Complex128 real(double value) { return {value, 0}; }
 
 using UnaryFunction = Complex128 (*)(Complex128 a);
 
-// a / b. Both parts are first divided by the larger part of b, so that no square overflows.
+// a / b by R. Smith's algorithm, as PyTorch has it: no square overflows, and where a part is infinite
+// or b is 0, the same parts are NaN.
 Complex128 divide(Complex128 a, Complex128 b) {
-  const double scale = std::fmax(std::fabs(b.re), std::fabs(b.im));
-  const double c = b.re / scale, d = b.im / scale, size = scale * (c * c + d * d);
-  if (b.im == 0 && a.im == 0) return real(a.re / b.re);
-  return {(a.re * c + a.im * d) / size, (a.im * c - a.re * d) / size};
+  const double re = std::fabs(b.re), im = std::fabs(b.im);
+  if (re >= im) {
+    if (re == 0 && im == 0) return {a.re / re, a.im / im};
+    const double ratio = b.im / b.re, scale = 1 / (b.re + b.im * ratio);
+    return {(a.re + a.im * ratio) * scale, (a.im - a.re * ratio) * scale};
+  }
+  const double ratio = b.re / b.im, scale = 1 / (b.re * ratio + b.im);
+  return {(a.re * ratio + a.im) * scale, (a.im * ratio - a.re) * scale};
 }
 
 Complex128 power(Complex128 a, Complex128 b) {
@@ -296,7 +302,7 @@ husk_status complex_log10(const Arguments& args) {
   return map(args, 1, [](Complex128 a) { return from_std(std::log10(to_std(a))); });
 }
 husk_status complex_log1p(const Arguments& args) {
-  return map(args, 1, [](Complex128 a) { return from_std(std::log(to_std({a.re + 1, a.im}))); });
+  return map(args, 1, [](Complex128 a) { return log_one_plus(a); });
 }
 husk_status complex_exp2(const Arguments& args) {
   return map(args, 1,

@@ -1,10 +1,12 @@
 // aten::cumsum, cumprod, cummax, cummin and logcumsumexp. A row is scanned from left to right, one
 // element after the other.
 #include <cmath>
+#include <complex>
 
 #include "contracts.h"
 #include "core/arguments.h"
 #include "core/arithmetic.h"
+#include "core/complex_log.h"
 #include "core/loop.h"
 
 namespace husk::host {
@@ -140,6 +142,28 @@ double log_sum(double a, double b) {
   return high + std::log1p(std::exp(low - high));
 }
 
+// The same for complex numbers, with PyTorch's rules for NaN and infinities: a NaN in either part
+// makes both parts NaN, and the angle of exp(-inf) does not matter.
+Complex<double> log_sum(Complex<double> a, Complex<double> b) {
+  if (is_nan(a) || is_nan(b)) return {__builtin_nan(""), __builtin_nan("")};
+  const Complex<double> low = a.re < b.re ? a : b, high = a.re < b.re ? b : a;
+  if (low.re == high.re && std::isinf(low.re)) {
+    if (low.re < 0) return low;
+    const std::complex<double> sum = std::exp(std::complex<double>{low.re, low.im}) +
+                                     std::exp(std::complex<double>{high.re, high.im});
+    const std::complex<double> result = std::log(sum);
+    return {result.real(), result.imag()};
+  }
+  const double size = std::exp(low.re - high.re), angle = low.im - high.im;
+  if (size == 0) return high;  // whatever the angle is
+  const Complex<double> ratio{size * std::cos(angle), size * std::sin(angle)};
+  return plus(high, log_one_plus(ratio));
+}
+
+// The type that a sum of exponentials of values of type V is kept in.
+template <class V>
+using LogSum = std::conditional_t<is_complex<V>, Complex<double>, double>;
+
 }  // namespace
 
 husk_status cumsum(const Arguments& args) { return fold(args, false); }
@@ -153,14 +177,15 @@ husk_status logcumsumexp(const Arguments& args) {
   int32_t dim = 0;
   HUSK_TRY(check(args, kOut, dim));
   HUSK_TRY(args.check_same_dtype(kOut, kSelf));
-  return visit_argument<Floats | Halves>(args, kSelf, [&](auto tag) {
+  return visit_argument<Floats | Halves | Complexes>(args, kSelf, [&](auto tag) {
     using T = typename decltype(tag)::type;
+    using S = LogSum<T>;
     each_scan(args, dim, args[kOut], args[kOut], [&](const ScanRow& row, const int64_t(&at)[3]) {
-      double total = -__builtin_inf();
+      S total = cast<S>(-__builtin_inf());
       each_index(row.cancellation, row.count, [&](int64_t i) {
-        total = log_sum(
-            total, static_cast<double>(get(data_of<T>(args[kSelf]) + at[0] + i * row.strides[0])));
-        set(writable<T>(args[kOut]) + at[1] + i * row.strides[1], static_cast<Value<T>>(total));
+        const Value<T> value = get(data_of<T>(args[kSelf]) + at[0] + i * row.strides[0]);
+        total = log_sum(cast<S>(value), total);
+        set(writable<T>(args[kOut]) + at[1] + i * row.strides[1], cast<Value<T>>(total));
       });
     });
   });

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ..decompositions import reduce
 from . import operators
 from .fourier import Constant
 from .parts import Parts
@@ -150,10 +151,11 @@ def _name(op: Any) -> str:
 
 
 def _decomposition(op: Any) -> Callable[..., Any] | None:
-  """What torch knows an operator to be in terms of others."""
+  """What torch knows an operator to be in terms of others, or else what Husk does for real
+  numbers."""
   from torch._decomp import decomposition_table
 
-  return composite(op) or decomposition_table.get(op)
+  return composite(op) or decomposition_table.get(op) or reduce.table().get(op)
 
 
 def _unwrapped(tree: Any) -> Any:

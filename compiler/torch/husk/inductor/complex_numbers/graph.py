@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import Unsupported
 from .. import graphs, origins, torch_compat
-from . import dispatch, operators
+from . import dispatch, operators, strided
 from .parts import Parts, component, stacked
 
 if TYPE_CHECKING:
@@ -164,6 +164,9 @@ class _Rewriting:
     if op is torch.ops.aten.copy_.default:
       self._visit_write(node)
       return
+    if op in strided.operators():
+      self._visit_strided(node)
+      return
     with self.graph.inserting_before(node):
       args, kwargs = torch.fx.map_arg((node.args, node.kwargs), self._read)
       try:
@@ -200,6 +203,25 @@ class _Rewriting:
       copy.meta.update(node.meta)
       copy.meta["val"] = real.meta["val"]
     self.values[node] = given
+    self.replaced.append(node)
+
+  def _visit_strided(self, node: torch.fx.Node) -> None:
+    """An operator that depends on where the elements of its complex tensor lie in memory."""
+    import torch
+
+    values: Any = graphs.arguments(node)
+    x, *rest = values.values()
+    layout = x.meta["val"]
+    source = self._read(x)
+    if x in self.reals and node.target not in strided.resizes():
+      source = self.reals[x]  # lies there as the complex tensor does
+    with self.graph.inserting_before(node):
+      rest = [torch.fx.map_arg(one, self._read) for one in rest]
+      self.values[node] = self._traced(
+        node,
+        lambda call, given: strided.computed(node.target, layout, *given),
+        [source, *rest],
+      )
     self.replaced.append(node)
 
   def _visit_output(self, node: torch.fx.Node) -> None:

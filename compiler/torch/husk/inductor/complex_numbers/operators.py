@@ -36,11 +36,12 @@ _OF_EACH_PART: dict[tuple[int, ...], str] = {
     select_copy split_copy split_with_sizes_copy unbind_copy diagonal_copy unfold_copy alias_copy
     neg clone contiguous detach alias lift_fresh lift_fresh_copy flip roll rot90 repeat
     index_select gather index tril triu diag_embed trace sum nansum mean cumsum
-    zeros_like empty_like new_zeros new_empty take take_along_dim diff masked_select _neg_view""",
+    zeros_like empty_like new_zeros new_empty uniform take take_along_dim diff masked_select
+    _neg_view""",
   (0, 1): "slice_scatter select_scatter diagonal_scatter copy",
   (0, 2): """index_put _unsafe_index_put masked_scatter masked_fill put
     constant_pad_nd""",
-  (0, 3): "scatter scatter_add index_add index_copy index_fill",
+  (0, 3): "scatter scatter_add scatter_reduce index_add index_copy index_fill",
   (1, 2): "where",
 }
 
@@ -86,8 +87,11 @@ def table(constant: fourier.Constant, library: bool = False) -> dict[str, Entry]
     "prod": _prod,
     "var_mean": _var_mean,
     "addbmm": _addbmm,
+    "rand": _rand,
+    "rand_like": _rand_like,
     "randn": _randn,
     "randn_like": _randn_like,
+    "normal_functional": _normal,
     "var": lambda op, x, *args, **kwargs: op(x.re, *args, **kwargs) + op(x.im, *args, **kwargs),
     "linalg_vector_norm": _norm,
     "full": _full,
@@ -151,7 +155,7 @@ def _of_each_part(places: Sequence[int], op: Any, *args: Any, **kwargs: Any) -> 
   tensors = [one for one in data if isinstance(one, (Parts, torch.Tensor))]
   if not any(isinstance(one, (Parts, complex)) for one in data) and kept is None:
     return NotImplemented
-  if isinstance(kwargs.get("alpha"), complex):
+  if isinstance(kwargs.get("alpha"), complex) or _is_product(op, args, kwargs):
     return NotImplemented
   wide = None
   if len(tensors) > 1:  # what is put into a tensor gets the dtype of that
@@ -172,6 +176,14 @@ def _of_each_part(places: Sequence[int], op: Any, *args: Any, **kwargs: Any) -> 
   if kept is not None and not kept.is_complex:
     return re
   return _zipped(re, call(True))
+
+
+def _is_product(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+  """Whether elements are multiplied with others. The parts of a product are no products of
+  parts."""
+  names = [argument.name for argument in op._schema.arguments]
+  values = {**dict(zip(names, args, strict=False)), **kwargs}
+  return values.get("reduce") in ("multiply", "prod")
 
 
 def _is_copy(op: Any) -> bool:
@@ -285,6 +297,24 @@ def _var_mean(op: Any, x: Parts, *args: Any, **kwargs: Any) -> tuple[torch.Tenso
   return re + im, Parts(re_mean, im_mean)
 
 
+def _rand(op: Any, size: Sequence[Any], dtype: Any = None, **kwargs: Any) -> Parts:
+  """Numbers whose parts are uniform."""
+  import torch
+
+  return Parts(*(torch.rand(size, dtype=_real_dtype(dtype), **kwargs) for _ in range(2)))
+
+
+def _rand_like(op: Any, x: Any, dtype: Any = None, **kwargs: Any) -> Any:
+  if dtype is not None and not dtype.is_complex:
+    return op(_part(x, False), dtype=dtype, **kwargs)
+  return Parts(*(op(_part(x, False), dtype=_real_dtype(dtype), **kwargs) for _ in range(2)))
+
+
+def _normal(op: Any, x: Parts, mean: float = 0, std: float = 1, *, generator: Any = None) -> Parts:
+  """Normal numbers, whose parts each have the mean and half of the variance, as in eager mode."""
+  return Parts(op(x.re, mean, std * 0.5**0.5), op(x.im, mean, std * 0.5**0.5))
+
+
 def _randn(op: Any, size: Sequence[Any], dtype: Any = None, **kwargs: Any) -> Parts:
   """Normal numbers, whose parts have half of the variance."""
   import torch
@@ -305,7 +335,7 @@ def _prod(op: Any, x: Any, dim: int | None = None, keepdim: bool = False, dtype:
   """A product of elements, by halves."""
   import torch
 
-  if not isinstance(x, Parts) or dtype is not None:
+  if not isinstance(x, Parts) or dtype not in (None, x.re.dtype.to_complex()):
     return NotImplemented
   if x.re.dim() == 0:  # one number, of which dimension 0 may be asked for
     return x

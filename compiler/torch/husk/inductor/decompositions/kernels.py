@@ -19,6 +19,7 @@ from . import (
   draw,
   host,
   linear_algebra,
+  memory,
   order,
   polynomial,
   pool,
@@ -38,6 +39,7 @@ def table(libraries: Libraries = NO_LIBRARIES) -> dict[Any, Decomposition]:
   """The decompositions by operator. What `libraries` compute is not decomposed."""
   modules = (
     draw,
+    memory,
     order,
     polynomial,
     pool,

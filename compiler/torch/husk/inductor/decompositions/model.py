@@ -4,13 +4,13 @@ cells, a pseudoinverse as singular values and a product, the edges of a histogra
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...errors import Unsupported
 from .. import torch_compat
 from ..layouts import order_in_memory
+from . import steps
 
 if TYPE_CHECKING:
   import torch
@@ -29,8 +29,10 @@ def table() -> dict[Any, Callable[..., Any]]:
     torch.ops.aten.lstm_cell.default: _lstm_cell,
     torch.ops.aten.gru_cell.default: _gru_cell,
     torch.ops.aten.scalar_tensor.default: _scalar_tensor,
-    **{getattr(torch.ops.aten.linspace, name): _linspace_of_ints for name in _LINSPACES},
+    **steps.table(),
     **{op: _of_bytes(op) for op in _tests(torch.ops.aten)},
+    torch.ops.aten.scatter.reduce: _scatter,
+    torch.ops.aten.scatter.value_reduce: _scatter_value,
     torch.ops.aten.tensor_split.tensor_indices_or_sections: _tensor_split,
     torch.ops.aten.grid_sampler.default: _grid_sampler,
     torch.ops.aten.take.default: _take,
@@ -76,35 +78,25 @@ def _of_bytes(test: Any) -> Callable[..., Any]:
   return tested
 
 
-_LINSPACES = ("default", "Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor")
-
-
-def _linspace_of_ints(
-  start: Any, end: Any, steps: Any, *, dtype: torch.dtype | None = None, **options: Any
+def _scatter(
+  x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, *, reduce: str
 ) -> Any:
-  """Both ends become ints before the steps are computed, as in eager mode, which then computes in
-  f64 on a CPU, and in f32 on a GPU. The decomposition of Inductor keeps the fractions of the ends,
-  and computes in f32."""
+  """A scatter of complex numbers with a reduction, by the operator that every target has for it."""
   import torch
 
-  if dtype is None or dtype.is_floating_point or dtype.is_complex:
+  if not x.is_complex():
     return NotImplemented
-  start, end = _whole(start), _whole(end)
-  device = torch.device(options.get("device") or "cpu")
-  places = torch.arange(steps, device=device)
-  numbers = places.to(torch.float64 if device.type == "cpu" else torch.float32)
-  step = (end - start) / torch.sym_max(steps - 1, 1)
-  from_start, from_end = start + step * numbers, end - step * (steps - 1 - numbers)
-  return torch.where(places < torch.sym_max(steps // 2, 1), from_start, from_end).to(dtype)
+  name = {"add": "sum", "multiply": "prod"}[reduce]
+  return torch.ops.aten.scatter_reduce.two(x, dim, index, source, name)
 
 
-def _whole(value: Any) -> Any:
-  """A number without its fraction, as a Python number or a tensor of f64."""
+def _scatter_value(
+  x: torch.Tensor, dim: int, index: torch.Tensor, value: Any, *, reduce: str
+) -> Any:
   import torch
 
-  if isinstance(value, torch.Tensor):
-    return value.to(torch.float64).trunc()
-  return math.trunc(value) if isinstance(value, float) else value
+  source = torch.full(index.shape, value, dtype=x.dtype, device=x.device)
+  return _scatter(x, dim, index, source, reduce=reduce)
 
 
 def _inside(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:

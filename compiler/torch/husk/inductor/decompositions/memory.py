@@ -1,0 +1,45 @@
+"""Operators whose results depend on where the elements of a tensor lie in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..layouts import order_in_memory
+
+if TYPE_CHECKING:
+  import torch
+
+
+def table() -> dict[Any, Callable[..., Any]]:
+  """The decompositions by operator, for all targets."""
+  import torch
+
+  aten = torch.ops.aten
+  return {
+    aten.as_strided_copy.default: _as_strided_copy,
+    aten.index_fill.int_Scalar: _index_fill,
+    aten.index_fill.int_Tensor: _index_fill,
+  }
+
+
+def _as_strided_copy(
+  x: torch.Tensor, size: Any, stride: Any, storage_offset: Any = None
+) -> torch.Tensor:
+  return x.as_strided(size, stride, storage_offset).clone()
+
+
+def _index_fill(x: torch.Tensor, dim: int, index: torch.Tensor, value: Any) -> Any:
+  """The elements in the order of the memory, filled, and back in their own order. The decomposition
+  of Inductor writes into a tensor if the order is another one, which Inductor refuses."""
+  import torch
+
+  if x.dim() < 2 or x.is_contiguous():
+    return NotImplemented
+  strides = x.stride()
+  order = order_in_memory(x)
+  if all(isinstance(stride, int) for stride in strides):
+    order = sorted(order, key=lambda d: -strides[d])
+  given = x.permute(order).contiguous()
+  filled = torch.index_fill(given, order.index(dim % x.dim()), index, value)
+  return filled.permute([order.index(d) for d in range(x.dim())])
