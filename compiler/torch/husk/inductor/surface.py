@@ -365,6 +365,10 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   "torch._inductor.fx_passes.post_grad": (
     uses("noop_registry", "the operators that copy"),
     replaces("remove_noop_ops", "keeps copies of what is written later (torch_compat.kept_copies)"),
+    replaces(
+      "decompose_map_to_while_loop decompose_scan_to_while_loop",
+      "count on the device of the graph (one_device.py)",
+    ),
   ),
   "torch._inductor.fx_passes.fuse_attention": (
     replaces("_scaled_dot_product_attention", "what a recognised attention becomes (patches.py)"),
@@ -594,7 +598,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   ),
   "torch._subclasses": (uses("cache_clear", "forgets shapes", of="FakeTensorMode"),),
   "torch._subclasses.fake_tensor": (
-    uses("FakeTensor FakeTensorMode", "fake tensors"),
+    uses("FakeTensor FakeTensorMode in_kernel_invocation_manager", "fake tensors"),
     replaces("run_fallback_kernel", "runs no operator on a GPU that is not there (fake_cuda.py)"),
   ),
   "torch._subclasses.fake_impls": (

@@ -116,6 +116,15 @@ def devices(graph: torch.fx.GraphModule) -> set[str]:
   return {str(device) for device in inductor.get_all_devices(graph)}
 
 
+def fake_on(value: torch.Tensor, device: torch.device) -> torch.Tensor:
+  """A fake tensor as if it lay on another device. Views of one tensor stay views of one tensor."""
+  from torch._subclasses import fake_tensor
+
+  assert isinstance(value, fake_tensor.FakeTensor)
+  with fake_tensor.in_kernel_invocation_manager(value.fake_mode):
+    return fake_tensor.FakeTensor(value.fake_mode, value, device)
+
+
 def traced_frame() -> tuple[Any, dict[str, Any]] | None:
   """The code of the frame that Dynamo traces and its variables, None if it traces none."""
   from torch._dynamo.symbolic_convert import InstructionTranslator
