@@ -14,85 +14,23 @@ import husk
 import pytest
 import torch
 from husk import hir
-from husk.cuda import fake_cuda, here
+from husk.cuda import here
 from husk.errors import Unsupported
 from husk.hir import huskc
-from torch._guards import TracingContext, tracing
-from torch._inductor import config
-from torch._inductor.decomposition import select_decomp_table
-from torch._subclasses import FakeTensorMode
-from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 try:
+  import gpu_graphs
+  from gpu_graphs import H200, on_gpu
   from husk import compiled as save
-  from husk.jit import backend, module, operators, recording, regions, saved, sections, text
+  from husk.jit import backend, module, operators, recording, regions, saved, sections
 except ImportError as error:
   pytest.skip(str(error), allow_module_level=True)
 pytest.importorskip("triton")
 
-H200 = fake_cuda.Target.load("h200")
-
 
 @pytest.fixture
 def compiled(monkeypatch, tmp_path):
-  """A function that compiles a graph for an H200 and returns the `.hir` and the module's text
-  without the artifact. Its attribute `path` is the module."""
-  texts = []
-  artifact, written = text._artifact, text._module
-
-  def artifact_of(program, files):
-    texts.append(program.text())
-    return artifact(program, files)
-
-  def module_of(*args):
-    texts.append(re.sub(r"^#. .*\n", "", source := written(*args), flags=re.M))
-    compile_.path.write_text(source)
-    return source
-
-  monkeypatch.setattr(text, "_artifact", artifact_of)
-  monkeypatch.setattr(text, "_module", module_of)
-  monkeypatch.setattr(module, "load_program", lambda *args, **options: None)
-  monkeypatch.setattr(here, "target", lambda device: H200)
-
-  def compile_(function, *inputs, inference=True, **options):
-    def flat(*args):
-      results = function(*args)
-      return results if isinstance(results, list) else [results]
-
-    run_mode, libraries, patches = backend._options(None, options)
-    decomposed = dict(select_decomp_table())
-    fakes = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
-    # `fake_cuda.cuda` makes products of templates, and measures in place of torch.compile.
-    own = {
-      "coordinate_descent_tuning": False,
-      "max_autotune_gemm": False,
-      "max_autotune_conv_backends": "ATEN,TRITON",
-      "fx_graph_cache": False,
-    }
-    with fake_cuda.cuda(H200), config.patch({**patches, **own}):
-      with fakes:
-        values = [torch.empty(shape, dtype=dtype, device=on) for shape, dtype, on in inputs]
-      graph = make_fx(flat, decomposed)(*values)
-      with tracing(TracingContext(fakes)):
-        backend._compile(
-          "",
-          run_mode,
-          libraries,
-          graph,
-          values,
-          static_input_idxs=[],
-          cudagraphs=None,
-          is_inference=inference,
-        )
-    return texts
-
-  compile_.path = tmp_path / "module.py"
-  return compile_
-
-
-def on_gpu(*shape, dtype=torch.float32, device="cuda:0"):
-  return shape, dtype, device
+  return gpu_graphs.Compiler(monkeypatch, tmp_path / "module.py")
 
 
 def test_kernels_are_launched_and_products_are_cublaslts(compiled):
