@@ -67,6 +67,12 @@ class Compiler:
       with fakes:
         values = [torch.empty(shape, dtype=dtype, device=on) for shape, dtype, on in inputs]
         graph = make_fx(flat, decomposed)(*values)
+      self.constants = {
+        name: value
+        for node in graph.graph.find_nodes(op="get_attr")
+        if isinstance(value := getattr(graph, node.target), torch.Tensor)
+        for name in (node.target, f"{node.target}_cuda0")
+      }
       with tracing(TracingContext(fakes)):
         backend._compile(
           "",
@@ -100,7 +106,7 @@ class Compiler:
       results = [*results.values()]
       return results[0] if len(results) == 1 else results
 
-    scope = {"__file__": str(self.path)}
+    scope = {"__file__": str(self.path), **self.constants}
     with monkeypatch.context() as patch:
       patch.setattr(module, "load", lambda *args, **options: program)
       exec(self.source, scope)

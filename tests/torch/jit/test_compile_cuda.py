@@ -194,15 +194,6 @@ def refusal(run, *args, **options):
   return str(error)
 
 
-def test_what_is_half_on_the_cpu_is_refused_by_name(compiled):
-  said = refusal(
-    compiled, lambda x, y: [x.exp(), y.exp()], on_gpu(64), ((4,), torch.float32, "cpu")
-  )
-  assert "is a tensor on cpu, the graph runs on cuda:0" in said and '.to("cuda:0")' in said
-  said = refusal(compiled, lambda x: x.exp().cpu(), on_gpu(64))
-  assert "a copy between devices" in said
-
-
 def test_two_gpus_are_refused_by_name(compiled):
   said = refusal(compiled, lambda x, y: [x.exp(), y], on_gpu(4), on_gpu(4, device="cuda:1"))
   assert "one GPU of CUDA, this graph uses cuda:0, cuda:1" in said

@@ -174,7 +174,7 @@ def inductor(
         with (
           torch_compat.kept_copies(),
           updates.from_whole_values(),
-          one_device.counters(),
+          one_device.moving(),
           patches.husk_lines(lowerings, sdpa),
           replaced((codegen, "fx_wrapper_codegen", wrapper_class)),
         ):

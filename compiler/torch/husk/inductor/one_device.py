@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import Unsupported
 from . import origins, torch_compat
+from .lines import InductorObject
 from .replace import replaced
 
 if TYPE_CHECKING:
@@ -24,31 +25,39 @@ if TYPE_CHECKING:
 class Kept:
   """What a graph that was moved takes and returns on the CPU.
 
-  inputs: the names of its inputs there, and of each whether the graph only reads it.
+  inputs: the names of the inputs that are tensors there.
+  numbers: those of them that have no dimensions and that the graph only reads.
   outputs: of each output whether it is a tensor there.
   """
 
-  inputs: dict[str, bool] = dataclasses.field(default_factory=dict)
+  inputs: frozenset[str] = frozenset()
+  numbers: frozenset[str] = frozenset()
   outputs: tuple[bool, ...] = ()
 
-  def __bool__(self) -> bool:
-    return bool(self.inputs) or any(self.outputs)
+  def text(self) -> str:
+    """What distinguishes the graph from one that takes and returns all on the device; empty if it
+    does."""
+    if not self.inputs and not any(self.outputs):
+      return ""
+    return f"{sorted(self.inputs)} {[int(each) for each in self.outputs]}"
 
 
 def move(module: torch.fx.GraphModule, device: torch.device) -> Kept:
-  """Moves the tensors of a graph from the CPU to a device. A number on the CPU stays there if
-  nothing but operators of the device read it, since it is an argument of their kernels."""
+  """Moves the tensors of a graph from the CPU to a device. An input without dimensions stays there
+  if nothing but operators of the device read it, since it is an argument of their kernels."""
+  inputs = [
+    node
+    for node in module.graph.find_nodes(op="placeholder")
+    if _on_cpu(node.meta.get("val")) and not _is_argument(node)
+  ]
+  results: Any = module.graph.output_node().args[0]
   kept = Kept(
-    {
-      node.name: _is_read_only(node)
-      for node in module.graph.find_nodes(op="placeholder")
-      if _on_cpu(node.meta.get("val")) and not _is_number(node)
-    },
-    tuple(
-      _on_cpu(getattr(node, "meta", {}).get("val")) for node in module.graph.output_node().args[0]
-    ),
+    frozenset(node.name for node in inputs),
+    frozenset(node.name for node in inputs if _is_number(node) and _is_read_only(node)),
+    tuple(_on_cpu(getattr(node, "meta", {}).get("val")) for node in results),
   )
   _move(module, device, kept.inputs)
+  module.recompile()
   return kept
 
 
@@ -62,9 +71,10 @@ def values(module: torch.fx.GraphModule, given: Sequence[Any], kept: Kept) -> li
 
 
 @contextlib.contextmanager
-def counters() -> Iterator[None]:
+def moving() -> Iterator[None]:
   """While open, the loops that Inductor makes of `scan` and `map` count on the device of their
-  graph."""
+  graph, and a constant that is copied to a device is used there."""
+  from torch._inductor import ir
   from torch._inductor.fx_passes import post_grad
 
   def counting(decompose: Callable[..., None]) -> Callable[..., None]:
@@ -76,8 +86,18 @@ def counters() -> Iterator[None]:
 
     return decomposed
 
+  def constant_to_device(self: InductorObject, device: torch.device) -> InductorObject:
+    copy = constant_before(self, device)
+    layout = copy.layout
+    copy.layout = ir.FixedLayout(device, layout.dtype, layout.size, layout.stride, layout.offset)
+    return copy
+
+  constant_before = ir.ConstantBuffer.constant_to_device
   names = ("decompose_scan_to_while_loop", "decompose_map_to_while_loop")
-  with replaced(*((post_grad, name, counting(getattr(post_grad, name))) for name in names)):
+  with replaced(
+    (ir.ConstantBuffer, "constant_to_device", constant_to_device),
+    *((post_grad, name, counting(getattr(post_grad, name))) for name in names),
+  ):
     yield
 
 
@@ -125,7 +145,7 @@ def _name_device(node: torch.fx.Node, device: torch.device) -> None:
   import torch
   from torch.fx.node import map_aggregate
 
-  if node.target is torch.ops.prims.device_put.default:
+  if _is_copy(node):
     node.target, node.args, node.kwargs = torch.ops.aten.clone.default, node.args[:1], {}
   given: Any = map_aggregate(
     (node.args, node.kwargs),
@@ -144,14 +164,14 @@ def _check(node: torch.fx.Node, device: torch.device) -> None:
   if not isinstance(op, torch._ops.OpOverload) or not _any_on_cpu(node):
     return
   if op.namespace not in ("aten", "prims"):
-    reason = "which other devices may not have"
-  elif torch.Tag.nondeterministic_seeded in op.tags and op.namespace == "aten":
-    reason = f"whose random numbers are others on {device}"
+    reason = f"gets tensors of the CPU in a graph of {device}, where it may not compute"
+  elif op.namespace == "aten" and torch.Tag.nondeterministic_seeded in op.tags:
+    reason = f"draws random numbers on the CPU in a graph of {device}, which draws others"
   else:
     return
   raise Unsupported(
-    f"{origins.operator_place(node)} computes on the CPU, {reason}, in a graph of {device}: "
-    f"compute it outside of the compiled function, or give it tensors of {device}",
+    f"{origins.operator_place(node)} {reason}: call it outside of the compiled function, or with "
+    f"tensors of {device}",
     has_place=True,
   )
 
@@ -175,30 +195,47 @@ def _is_read_only(node: torch.fx.Node) -> bool:
 
 
 def _is_number(node: torch.fx.Node) -> bool:
-  """Whether an input is a number for kernels of the device: it has no dimensions, and operators of
-  the device alone use it."""
-  import torch
+  """Whether an input without dimensions is a number that a program takes."""
+  value = node.meta["val"]
+  return value.dim() == 0 and not value.dtype.is_complex
+
+
+def _is_argument(node: torch.fx.Node) -> bool:
+  """Whether an input is an argument of kernels: it has no dimensions, and kernels of the device
+  alone read it."""
+  from torch._inductor import lowering
 
   return (
     node.meta["val"].dim() == 0
     and _is_read_only(node)
     and all(
-      isinstance(user.target, torch._ops.OpOverload)
-      and user.target is not torch.ops.prims.device_put.default
-      and not _any_on_cpu(user, inputs=False)
+      user.target in lowering.lowerings
+      and user.target not in lowering.fallbacks
+      and not _is_copy(user)
+      and not any(_on_cpu(value) or value.is_complex() for value in _results(user))
       for user in node.users
     )
   )
 
 
-def _any_on_cpu(node: torch.fx.Node, inputs: bool = True) -> bool:
-  """Whether a result of a call, or one of its inputs, is a tensor on the CPU."""
+def _is_copy(node: torch.fx.Node) -> bool:
+  import torch
+
+  return node.target is torch.ops.prims.device_put.default
+
+
+def _results(node: torch.fx.Node) -> list[torch.Tensor]:
+  """The tensors that a node returns."""
+  import torch
   from torch.utils import _pytree as pytree
 
-  values = [node.meta.get("val")]
-  if inputs:
-    values += [each.meta.get("val") for each in node.all_input_nodes]
-  return any(map(_on_cpu, pytree.tree_leaves(values)))
+  values = pytree.tree_leaves(node.meta.get("val"))
+  return [value for value in values if isinstance(value, torch.Tensor)]
+
+
+def _any_on_cpu(node: torch.fx.Node) -> bool:
+  """Whether a result of a call, or one of its inputs, is a tensor on the CPU."""
+  return any(_on_cpu(value) for each in (node, *node.all_input_nodes) for value in _results(each))
 
 
 def _on_cpu(value: Any) -> bool:
@@ -210,11 +247,8 @@ def _on_cpu(value: Any) -> bool:
 
 def _device(module: torch.fx.GraphModule) -> torch.device | None:
   """The device of the tensors of a graph that are not on the CPU; None if all are there."""
-  import torch
-  from torch.utils import _pytree as pytree
-
   for node in module.graph.nodes:
-    for value in pytree.tree_leaves(node.meta.get("val")):
-      if isinstance(value, torch.Tensor) and value.device.type != "cpu":
+    for value in _results(node):
+      if value.device.type != "cpu":
         return value.device
   return None

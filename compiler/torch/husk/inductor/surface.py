@@ -235,6 +235,11 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     ),
     uses("size stride dtype offset", "how a tensor lies in memory", of="Layout"),
     uses("FixedLayout", "the layout of a result of Husk's nodes"),
+    replaces(
+      "constant_to_device",
+      "says where the copy of a constant lies (one_device.py)",
+      of="ConstantBuffer",
+    ),
     uses("contiguous_strides", "the strides of a dense tensor", of="FlexibleLayout"),
     replaces(
       "realize_into",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from .. import devices
 from ..errors import Unsupported
 from ..hir import huskc
-from ..inductor import capture, torch_compat
+from ..inductor import capture, one_device, torch_compat
 from ..runtime.program import MODES
 from ..version import VERSION
 from . import regions, text
@@ -80,6 +80,7 @@ def _compile(
   **kwargs: Any,
 ) -> Any:
   """Inductor's inner compiler with Husk's wrapper."""
+  import torch
   from torch._inductor import config
   from torch._inductor.compile_fx import compile_fx_inner
 
@@ -88,14 +89,18 @@ def _compile(
     raise Unsupported(f'mode "{run_mode}": {device.title} has no graphs; give "auto"')
   huskc.require()
   free_arenas()  # a backward is compiled later than the rest
+  kept = one_device.Kept()
+  if device.kernels.is_beside_host:
+    kept = one_device.move(graph, torch.device(device.name))
+    values = one_device.values(graph, values, kept)
   if libraries is None:
     libraries = not (kwargs.get("is_inference") and device.can_do_without_libraries(graph))
   with (
-    torch_compat.cache_tag(tag),
+    torch_compat.cache_tag(f"{tag} {kept.text()}"),
     device.compiling(graph, libraries) as kernels,
     capture.inductor(
       device.torch_type,
-      text.Writer(device, kernels, run_mode).write,
+      text.Writer(device, kernels, run_mode, kept).write,
       lowerings=device.prepare(graph, libraries),
       caching=True,
     ),
