@@ -277,6 +277,7 @@ class Session:
   def __init__(self, needed):
     self.arena_bytes, self.arena, self.calls = needed, None, 0
     self.operator = None  # what a run calls
+    self.waits = 0
 
   def __call__(self, *args):
     self.calls += 1
@@ -286,6 +287,9 @@ class Session:
 
   def lend(self, arena):
     self.arena = arena
+
+  def wait(self):
+    self.waits += 1
 
 
 @pytest.fixture
@@ -330,6 +334,22 @@ def test_a_call_inside_a_capture_has_a_session_that_has_not_run(program_with):
   program.capturing = True
   program(4)
   assert (session.calls, first.calls, second.calls) == (3, 2, 2)
+
+
+@pytest.mark.parametrize("read, writes, waits", [([], True, 2), ([1], False, 1), ([], False, 0)])
+def test_a_call_waits_for_what_the_caller_has_on_the_cpu(program_with, read, writes, waits):
+  """Until the program has written it, or read it if the GPU reads it in place."""
+
+  class Tensor:
+    def __init__(self, pinned):
+      self.is_pinned = lambda: pinned
+
+  session = Session(8)
+  program = program_with(session, unused=[Session(8)])
+  program.read, program.writes = read, writes
+  program(0, Tensor(False))
+  program(0, Tensor(True))
+  assert session.waits == waits
 
 
 def test_a_session_whose_arena_does_not_fit_goes(program_with):

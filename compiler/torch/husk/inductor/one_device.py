@@ -87,7 +87,7 @@ def moving() -> Iterator[None]:
     return decomposed
 
   def constant_to_device(self: InductorObject, device: torch.device) -> InductorObject:
-    copy = constant_before(self, device)
+    copy: InductorObject = constant_before(self, device)
     layout = copy.layout
     copy.layout = ir.FixedLayout(device, layout.dtype, layout.size, layout.stride, layout.offset)
     return copy
@@ -132,7 +132,8 @@ def _move_constant(module: torch.fx.GraphModule, node: torch.fx.Node, device: to
   """Copies a constant of the graph to the device."""
   import torch
 
-  if not _on_cpu(value := node.meta.get("val")):
+  value: Any = node.meta.get("val")
+  if not _on_cpu(value):
     return
   with module.graph.inserting_after(node):
     copy = module.graph.call_function(torch.ops.prims.device_put.default, (node, device))
