@@ -7,6 +7,7 @@ import built_tools  # noqa: F401  (finds huskc)
 import pytest
 import torch
 from husk.errors import Unsupported
+from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
 
 try:
@@ -44,6 +45,13 @@ def looped(x, i):
   return i + 1, y
 
 
+def scanned(x, n):
+  (n, total), rows = scan(
+    lambda carry, row: ((carry[0] + 1, carry[1] + row), carry[1] * 2), (n, x[0] * 0), x
+  )
+  return n, total, rows
+
+
 def branched(x, p, q):
   return [
     torch.cond(p, lambda x: x + 1, lambda x: x - 1, (x,)),
@@ -79,6 +87,7 @@ CASES = {
   "counted": (counted, [NUMBER]),
   "decayed": (decayed, [NUMBER, ((), torch.float64, "cpu")]),
   "looped": (looped, [NUMBER]),
+  "scanned": (scanned, [NUMBER]),
   "branched": (branched, [FLAG, NUMBER]),
   "half": (half, [((4, 3), torch.float32, "cpu")]),
   "views": (views, [((4, 3), torch.float32, "cpu")]),

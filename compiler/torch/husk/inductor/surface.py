@@ -603,6 +603,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   ),
   "torch._subclasses": (uses("cache_clear", "forgets shapes", of="FakeTensorMode"),),
   "torch._subclasses.fake_tensor": (
+    uses("allow_scalar_outputs", "numbers that loops read from tensors", of="FakeTensorMode"),
     uses("FakeTensor FakeTensorMode in_kernel_invocation_manager", "fake tensors"),
     replaces("run_fallback_kernel", "runs no operator on a GPU that is not there (fake_cuda.py)"),
   ),

@@ -15,7 +15,7 @@ import os
 import pathlib
 import subprocess
 import weakref
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -106,6 +106,25 @@ def cache_tag(tag: str) -> Iterator[None]:
   before = config.cache_key_tag
   with config.patch(cache_key_tag=f"{before} {tag}"):
     yield
+
+
+@contextlib.contextmanager
+def numbers_of_data(values: Iterable[Any] = ()) -> Iterator[None]:
+  """While open, a graph that is traced may read a number from a tensor, as loops do. torch asks for
+  an option, by which Dynamo would put more of a model into one graph. `values` are the example
+  values of the graph, if Dynamo's tracing has ended."""
+  from torch._guards import detect_fake_mode
+
+  mode: Any = detect_fake_mode(list(values))
+  if mode is None:
+    yield
+    return
+  before = mode.allow_scalar_outputs
+  mode.allow_scalar_outputs = True
+  try:
+    yield
+  finally:
+    mode.allow_scalar_outputs = before
 
 
 def devices(graph: torch.fx.GraphModule) -> set[str]:

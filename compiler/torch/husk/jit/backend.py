@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from .. import devices
 from ..errors import Unsupported
 from ..hir import huskc
-from ..inductor import capture, one_device, torch_compat
+from ..inductor import capture, loop_ints, one_device, torch_compat
 from ..runtime.program import MODES
 from ..version import VERSION
 from . import regions, text
@@ -65,6 +65,8 @@ def backend(
   with contextlib.ExitStack() as stack:
     stack.enter_context(torch_compat.cache_tag(tag))
     stack.enter_context(devices.graph_decompositions(libraries))
+    stack.enter_context(torch_compat.numbers_of_data())
+    loop_ints.carry_ints_as_tensors(module)
     compiled = compile_fx(module, inputs, inner_compile=inner, config_patches=patches)
   regions.attach(compiled, regions.of_frame(of_inductor))
   return compiled
@@ -105,6 +107,7 @@ def _compile(
       caching=True,
     ),
     config.patch(fx_wrapper=True),
+    torch_compat.numbers_of_data(values),
   ):
     return compile_fx_inner(graph, values, *args, **{**kwargs, "fx_wrapper": True})
 
