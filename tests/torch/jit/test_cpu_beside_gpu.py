@@ -120,6 +120,39 @@ def test_values(name, compiled, monkeypatch, tmp_path):
   torch.testing.assert_close(given, expected_given)
 
 
+def made(n):
+  return [torch.arange(2, 7, device=GPU), torch.full((3, 2), 3.0, device=GPU), torch.ones(2) * n]
+
+
+def there_and_back(n):
+  return copied(copied(n, GPU) * 2, CPU)
+
+
+@pytest.mark.parametrize(
+  "function, outputs", [(made, ["cuda:0", "cuda:0", "cpu"]), (there_and_back, ["cpu"])]
+)
+def test_only_the_graph_itself_has_tensors_on_the_gpu(
+  function, outputs, compiled, monkeypatch, tmp_path
+):
+  hir, _ = compiled(function, ((2,), torch.float32, "cpu"))
+  assert "target cuda_h200" in hir
+  on_host = re.findall(r"buffer output\d of output bytes .*", hir)
+  assert ["cpu" if line.endswith(" on host") else "cuda:0" for line in on_host] == outputs
+  given = torch.rand(2)
+  monkeypatch.setitem(globals(), "copied", lambda x, device: x.clone())
+  monkeypatch.setitem(globals(), "GPU", CPU)
+  expected = function(given)
+  expected = expected if isinstance(expected, list) else [expected]
+  for one, other in zip(compiled.run(monkeypatch, tmp_path, given), expected, strict=True):
+    torch.testing.assert_close(one, other)
+
+
+def test_a_graph_without_inputs(compiled, monkeypatch, tmp_path):
+  compiled(lambda: torch.arange(2, 7, device=GPU) * 2)
+  (result,) = compiled.run(monkeypatch, tmp_path)
+  assert result.tolist() == [4, 6, 8, 10, 12]
+
+
 def test_what_a_graph_writes_on_the_cpu_is_there_when_it_returns(compiled):
   hir, source = compiled(counted, on_gpu(4), NUMBER)
   assert re.search(r"buffer (\w+) of input bytes 8 align 8 on host\n", hir)

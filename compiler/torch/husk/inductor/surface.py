@@ -119,7 +119,6 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   ),
   "torch._inductor.utils": (
     uses("ValueWithLineMap", "a program that is the text of a module"),
-    uses("get_all_devices", "the devices of a graph"),
     uses("LineContext", "a line that an artifact does not need"),
     uses(
       "convert_shape_to_inductor convert_shape_to_symint get_free_symbols sympy_product",

@@ -128,11 +128,15 @@ def numbers_of_data(values: Iterable[Any] = ()) -> Iterator[None]:
 
 
 def devices(graph: torch.fx.GraphModule) -> set[str]:
-  """The devices of the tensors of a graph."""
-  from torch._inductor import utils
+  """The devices of the tensors of a graph and of its subgraphs."""
+  import torch
+  from torch.utils import _pytree as pytree
 
-  inductor: Any = utils
-  return {str(device) for device in inductor.get_all_devices(graph)}
+  modules = [each for each in graph.modules() if isinstance(each, torch.fx.GraphModule)]
+  values = [node.meta.get("val") for module in modules for node in module.graph.nodes]
+  return {
+    str(value.device) for value in pytree.tree_leaves(values) if isinstance(value, torch.Tensor)
+  }
 
 
 def fake_on(value: torch.Tensor, device: torch.device) -> torch.Tensor:
