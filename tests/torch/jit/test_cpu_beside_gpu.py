@@ -2,6 +2,7 @@
 on the CPU for the caller. Triton's interpreter runs the kernels."""
 
 import re
+import weakref
 
 import built_tools  # noqa: F401  (finds huskc)
 import pytest
@@ -13,6 +14,9 @@ from torch._higher_order_ops.while_loop import while_loop
 try:
   import gpu_graphs
   from gpu_graphs import on_gpu
+  from husk import compiled as save
+  from husk.hir import huskc
+  from husk.jit import recording, regions, saved, sections
 except ImportError as error:
   pytest.skip(str(error), allow_module_level=True)
 pytest.importorskip("triton")
@@ -157,9 +161,9 @@ def test_what_a_graph_writes_on_the_cpu_is_there_when_it_returns(compiled):
   hir, source = compiled(counted, on_gpu(4), NUMBER)
   assert re.search(r"buffer (\w+) of input bytes 8 align 8 on host\n", hir)
   assert re.search(r"buffer output1 of output bytes 8 align 8 on host\n", hir)
-  assert "load(__file__, 'cuda:0', [], 'auto', writes=True)" in source
+  assert "load(__file__, 'cuda:0', [], 'auto', [], True)" in source
   hir, source = compiled(lambda x, y: x + copied(y, GPU), on_gpu(4), ((4,), torch.float32, "cpu"))
-  assert "load(__file__, 'cuda:0', [], 'auto', read=[1])" in source
+  assert "load(__file__, 'cuda:0', [], 'auto', [1], False)" in source
 
 
 def test_numbers_that_are_only_read_need_no_memory_of_the_host(compiled):
@@ -172,6 +176,38 @@ def test_numbers_that_are_only_read_need_no_memory_of_the_host(compiled):
 def test_what_nothing_uses_is_not_copied(compiled):
   hir, _ = compiled(lambda x, y: [x * 2, y], on_gpu(4), ((4,), torch.float32, "cpu"))
   assert "copy (" not in hir
+
+
+def test_large_arguments_on_the_cpu_are_announced(compiled, caplog):
+  large = ((1 << 20,), torch.float32, "cpu")
+  inputs = [on_gpu(4), large, ((4,), torch.float32, "cpu"), large]
+  compiled(lambda x, y, z, unused: x + copied(y[:4], GPU) + copied(z, GPU), *inputs)
+  assert caplog.text.count("each call copies an argument of 4.0 MiB from the CPU") == 1
+
+
+@pytest.mark.parametrize("is_argument", [False, True])
+def test_a_graph_that_counts_on_the_cpu_becomes_a_file(is_argument, compiled, tmp_path):
+  compiled(counted, on_gpu(4), NUMBER)
+  x, n, y, m = torch.rand(4), torch.tensor(3), torch.rand(4), torch.tensor(8)
+  path, arguments = str(compiled.path), [weakref.ref(x), weakref.ref(n)]
+  run = recording.Run(path, sections.source(path), arguments, [0, 1], [y, m])
+  entry = regions.Entry((0, 0), None, regions.Region("", None, {}, [], {}, False, False), [])
+  function = (lambda x, n: x) if is_argument else (lambda x: x)
+  callee = regions.callee(torch.compile(function, backend="eager"))
+  written = save._Artifact(callee, "forward", (), ["forward"])
+  known = {} if is_argument else {id(n): "n"}
+  writer = saved.FunctionWriter(
+    "forward", run, entry, callee, written.names, written.weights, known, ()
+  )
+  written.trees["forward"] = writer.write((x, n) if is_argument else (x,), {}, (y, m))
+  written.functions.append(writer)
+  source = written.write(tmp_path, {})
+  huskc.compile(source, tmp_path / "model.husk")
+  text = source.read_text()
+  assert ("state n i64 []" in text) != is_argument
+  assert ("buffer n of input bytes 8 align 8 on host" in text) == is_argument
+  assert re.search(r"buffer \w+ of output bytes 8 align 8 on host", text)
+  assert re.search(r"copy \(write n, read \w+\)", text)
 
 
 def refusal(run, *args):

@@ -8,7 +8,7 @@ ends if the program writes it."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from .. import hir
 from ..inductor.one_device import Kept
@@ -26,6 +26,9 @@ class _Copied:
   host: hir.Buffer
   device: hir.Buffer
   copy: hir.Copy
+
+
+_LARGE = 1 << 20  # bytes of an input that a call had better not copy
 
 
 class Beside:
@@ -84,3 +87,14 @@ class Beside:
         body.emit(hir.Copy(hir.View("write", one.host), source, one.copy.origin))
       elif id(one.device) in used:
         self.read.append(one.index)
+
+  def large(self) -> Iterator[str]:
+    """What a reader of the log should know of the inputs that each call copies to the device."""
+    copies = {id(statement) for statement in self.body.statements}
+    for one in self._copied:
+      size = one.host.bytes
+      if id(one.copy) in copies and isinstance(size, hir.Literal) and int(size.value) >= _LARGE:
+        yield (
+          f"each call copies an argument of {int(size.value) / _LARGE:.1f} MiB from the CPU: keep "
+          "it on the GPU if only the graph uses it"
+        )

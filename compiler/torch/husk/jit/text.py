@@ -90,7 +90,10 @@ class Writer:
     inputs.enter(graph, signature.inputs)
     lines.LineVisitor(body, {**lines.NODES, **self.kernels.nodes}).visit(wrapper.lines)
     inputs.leave()
+    for note in inputs.large():
+      self.device.note(note)
     returned = outputs.write(body, self.kept)
+    writes = inputs.writes or returned.on_host
     body.statements[:0] = [hir.Declare(buffer) for _, buffer in constants.rows.values()]
     self.kernels.finish()
     program = hir.Program(f"husk {VERSION}, torch {torch_compat.torch_version()}")
@@ -129,8 +132,7 @@ class Writer:
           repr(self.device.name),
           repr(self.kernels.called.names),
           repr(self.mode),
-          *([f"read={inputs.read!r}"] if inputs.read else []),
-          *(["writes=True"] if inputs.writes or returned.on_host else []),
+          *([repr(inputs.read), repr(writes)] if inputs.read or writes else []),
         ],
         graph.graph_input_names,
         arguments,
