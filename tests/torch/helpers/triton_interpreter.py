@@ -385,8 +385,10 @@ def _aligned(meta):
 
 
 def main(folder, target, inputs, outputs):
-  made = program(folder)
-  results = [made.run(target, **given) for given in torch.load(inputs)]
+  """Runs the variant for each of `inputs`, which are saved as the runs have left them."""
+  made, runs = program(folder), torch.load(inputs)
+  results = [made.run(target, **given) for given in runs]
+  torch.save(runs, inputs)
   torch.save(
     [
       {

@@ -138,3 +138,11 @@ def test_unknown_functions_are_refused():
 )
 def test_an_expression_is_known_if_its_symbols_are(expression, is_known):
   assert made().knows(expression) == is_known
+
+
+def test_quotients_of_floats_are_rounded():
+  """torch writes the length of arange(0, s * 0.5, 0.2) so."""
+  length = made().int(f.CeilToInt(f.IntTrueDiv(0.5 * f.ToFloat(s), sympy.Float(0.2))))
+  whole = made().int(f.FloorToInt(f.IntTrueDiv(f.ToFloat(s), t)))
+  assert [value(str(length), s0=n) for n in (1, 7, 8)] == [3, 18, 20]
+  assert [value(str(whole), s0=n, s1=3) for n in (1, 7, 9)] == [0, 2, 3]

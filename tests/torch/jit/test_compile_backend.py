@@ -504,6 +504,21 @@ def with_loop(x):
   )
 
 
+def with_counter(x):
+  i, y = torch._higher_order_ops.while_loop(
+    lambda i, y: i < 3, lambda i, y: (i + 1, y * i + x), (1, x * 2)
+  )
+  return y * i, y
+
+
+def scanned(x):
+  return torch._higher_order_ops.scan(lambda sum, row: (sum + row, sum * row), x[0] * 2, x)
+
+
+def mapped(x):
+  return torch._higher_order_ops.map(lambda row: row.sin() + row.sum(), x)
+
+
 def with_overlapping_views(x):
   one, two = x[:3], x[1:]
   return one.add_(1) + two
@@ -523,6 +538,9 @@ CONSTRUCTS = {
   "gradient of a function": (torch.func.grad(lambda x: (x.sin() ** 2).sum()), X, False),
   "vmap": (lambda x: torch.vmap(lambda row: row @ row)(x), X, False),
   "loop": (with_loop, X, False),
+  "loop that counts with a number": (with_counter, X, False),
+  "scan": (scanned, X, True),
+  "map": (mapped, X, True),
   "branch on data": (lambda x: x + 1 if x.sum() > 0 else x - 1, X, False),
   "overlapping views": (with_overlapping_views, X, False),
   "a conjugate view": (lambda x: (x * 2).real + 1, (X * 1j).conj(), False),

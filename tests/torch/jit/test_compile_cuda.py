@@ -14,85 +14,23 @@ import husk
 import pytest
 import torch
 from husk import hir
-from husk.cuda import fake_cuda, here
+from husk.cuda import here
 from husk.errors import Unsupported
 from husk.hir import huskc
-from torch._guards import TracingContext, tracing
-from torch._inductor import config
-from torch._inductor.decomposition import select_decomp_table
-from torch._subclasses import FakeTensorMode
-from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 try:
+  import gpu_graphs
+  from gpu_graphs import H200, on_gpu
   from husk import compiled as save
-  from husk.jit import backend, module, operators, recording, regions, saved, sections, text
+  from husk.jit import backend, module, operators, recording, regions, saved, sections
 except ImportError as error:
   pytest.skip(str(error), allow_module_level=True)
 pytest.importorskip("triton")
 
-H200 = fake_cuda.Target.load("h200")
-
 
 @pytest.fixture
 def compiled(monkeypatch, tmp_path):
-  """A function that compiles a graph for an H200 and returns the `.hir` and the module's text
-  without the artifact. Its attribute `path` is the module."""
-  texts = []
-  artifact, written = text._artifact, text._module
-
-  def artifact_of(program, files):
-    texts.append(program.text())
-    return artifact(program, files)
-
-  def module_of(*args):
-    texts.append(re.sub(r"^#. .*\n", "", source := written(*args), flags=re.M))
-    compile_.path.write_text(source)
-    return source
-
-  monkeypatch.setattr(text, "_artifact", artifact_of)
-  monkeypatch.setattr(text, "_module", module_of)
-  monkeypatch.setattr(module, "load_program", lambda *args, **options: None)
-  monkeypatch.setattr(here, "target", lambda device: H200)
-
-  def compile_(function, *inputs, inference=True, **options):
-    def flat(*args):
-      results = function(*args)
-      return results if isinstance(results, list) else [results]
-
-    run_mode, libraries, patches = backend._options(None, options)
-    decomposed = dict(select_decomp_table())
-    fakes = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
-    # `fake_cuda.cuda` makes products of templates, and measures in place of torch.compile.
-    own = {
-      "coordinate_descent_tuning": False,
-      "max_autotune_gemm": False,
-      "max_autotune_conv_backends": "ATEN,TRITON",
-      "fx_graph_cache": False,
-    }
-    with fake_cuda.cuda(H200), config.patch({**patches, **own}):
-      with fakes:
-        values = [torch.empty(shape, dtype=dtype, device=on) for shape, dtype, on in inputs]
-      graph = make_fx(flat, decomposed)(*values)
-      with tracing(TracingContext(fakes)):
-        backend._compile(
-          "",
-          run_mode,
-          libraries,
-          graph,
-          values,
-          static_input_idxs=[],
-          cudagraphs=None,
-          is_inference=inference,
-        )
-    return texts
-
-  compile_.path = tmp_path / "module.py"
-  return compile_
-
-
-def on_gpu(*shape, dtype=torch.float32, device="cuda:0"):
-  return shape, dtype, device
+  return gpu_graphs.Compiler(monkeypatch, tmp_path / "module.py")
 
 
 def test_kernels_are_launched_and_products_are_cublaslts(compiled):
@@ -256,15 +194,6 @@ def refusal(run, *args, **options):
   return str(error)
 
 
-def test_what_is_half_on_the_cpu_is_refused_by_name(compiled):
-  said = refusal(
-    compiled, lambda x, y: [x.exp(), y.exp()], on_gpu(64), ((4,), torch.float32, "cpu")
-  )
-  assert "is a tensor on cpu, the graph runs on cuda:0" in said and '.to("cuda:0")' in said
-  said = refusal(compiled, lambda x: x.exp().cpu(), on_gpu(64))
-  assert "a copy between devices" in said
-
-
 def test_two_gpus_are_refused_by_name(compiled):
   said = refusal(compiled, lambda x, y: [x.exp(), y], on_gpu(4), on_gpu(4, device="cuda:1"))
   assert "one GPU of CUDA, this graph uses cuda:0, cuda:1" in said
@@ -348,6 +277,7 @@ class Session:
   def __init__(self, needed):
     self.arena_bytes, self.arena, self.calls = needed, None, 0
     self.operator = None  # what a run calls
+    self.waits = 0
 
   def __call__(self, *args):
     self.calls += 1
@@ -357,6 +287,9 @@ class Session:
 
   def lend(self, arena):
     self.arena = arena
+
+  def wait(self):
+    self.waits += 1
 
 
 @pytest.fixture
@@ -401,6 +334,22 @@ def test_a_call_inside_a_capture_has_a_session_that_has_not_run(program_with):
   program.capturing = True
   program(4)
   assert (session.calls, first.calls, second.calls) == (3, 2, 2)
+
+
+@pytest.mark.parametrize("read, writes, waits", [([], True, 2), ([1], False, 1), ([], False, 0)])
+def test_a_call_waits_for_what_the_caller_has_on_the_cpu(program_with, read, writes, waits):
+  """Until the program has written it, or read it if the GPU reads it in place."""
+
+  class Tensor:
+    def __init__(self, pinned):
+      self.is_pinned = lambda: pinned
+
+  session = Session(8)
+  program = program_with(session, unused=[Session(8)])
+  program.read, program.writes = read, writes
+  program(0, Tensor(False))
+  program(0, Tensor(True))
+  assert session.waits == waits
 
 
 def test_a_session_whose_arena_does_not_fit_goes(program_with):

@@ -243,10 +243,12 @@ class Expressions:
 
   def _rounded(self, float_op: str, int_op: str | None, e: Any) -> Expr:
     """Rounds a number to an int. A quotient of ints is rounded by `int_op`, since a double would
-    lose digits."""
+    lose digits. torch writes a quotient of floats in the same way."""
     inner = e.args[0]
     if type(inner).__name__ == "IntTrueDiv" and int_op:
-      return self._ints(int_op, inner)
+      dividend, divisor = map(self._any, inner.args)
+      if not dividend.is_float and not divisor.is_float:
+        return op(int_op, dividend, divisor)
     numerator, denominator = sympy.fraction(sympy.together(inner))
     if int_op and denominator != 1 and numerator.is_integer and denominator.is_integer:
       return op(int_op, self.int(numerator), self.int(denominator))

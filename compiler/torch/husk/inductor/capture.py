@@ -18,6 +18,7 @@ from . import (
   empty,
   graphs,
   loop_ints,
+  one_device,
   origins,
   patches,
   torch_compat,
@@ -173,6 +174,7 @@ def inductor(
         with (
           torch_compat.kept_copies(),
           updates.from_whole_values(),
+          one_device.moving(),
           patches.husk_lines(lowerings, sdpa),
           replaced((codegen, "fx_wrapper_codegen", wrapper_class)),
         ):

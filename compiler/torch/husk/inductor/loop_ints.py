@@ -16,6 +16,8 @@ def carry_ints_as_tensors(module: torch.fx.GraphModule) -> None:
   program."""
   import torch
 
+  if not any(map(_has_loop, module.modules())):
+    return
   for node in list(module.graph.nodes):
     subgraph = getattr(module, str(node.target), None) if node.op == "get_attr" else None
     if isinstance(subgraph, torch.fx.GraphModule):
@@ -25,6 +27,14 @@ def carry_ints_as_tensors(module: torch.fx.GraphModule) -> None:
   for node in module.graph.find_nodes(op="call_function", target=torch.ops.higher_order.while_loop):
     _rewrite_loop(module, node)
   module.recompile()
+
+
+def _has_loop(module: torch.nn.Module) -> bool:
+  import torch
+
+  return isinstance(module, torch.fx.GraphModule) and bool(
+    module.graph.find_nodes(op="call_function", target=torch.ops.higher_order.while_loop)
+  )
 
 
 def _rewrite_loop(module: torch.fx.GraphModule, node: torch.fx.Node) -> None:
@@ -58,7 +68,7 @@ def _device_of(values: Iterable[Any]) -> torch.device:
   import torch
 
   for node in values:
-    value = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
+    value = _value(node)
     if isinstance(value, torch.Tensor):
       return value.device
   return torch.device("cpu")
@@ -113,7 +123,8 @@ def _unbox_results(
   import torch
 
   bindings = node.meta.pop("unbacked_bindings", None) or {}
-  node.meta.pop("val", None)
+  for key in ("val", "example_value"):
+    node.meta.pop(key, None)
   for user in list(node.users):
     index = user.args[1]
     if index not in dtypes:
@@ -126,7 +137,8 @@ def _unbox_results(
         symbol: () for symbol, keys in bindings.items() if getattr(keys[0], "idx", None) == index
       },
     }
-    user.meta.pop("val", None)
+    for key in ("val", "example_value"):
+      user.meta.pop(key, None)
     user.replace_all_uses_with(
       number, delete_user_cb=lambda other, number=number: other is not number
     )
@@ -136,10 +148,20 @@ def _number_dtype(value: Any) -> torch.dtype | None:
   """The dtype of the tensor that carries a number; None for a tensor."""
   import torch
 
-  value = value.meta.get("val") if isinstance(value, torch.fx.Node) else value
+  value = _value(value)
   kinds = (
     ((bool, torch.SymBool), torch.bool),
     ((int, torch.SymInt), torch.int64),
     ((float, torch.SymFloat), torch.float64),
   )
   return next((dtype for types, dtype in kinds if isinstance(value, types)), None)
+
+
+def _value(node: Any) -> Any:
+  """The value of a node in the example, in a graph of torch.export's or of Dynamo's, or the value
+  itself if it is no node."""
+  import torch
+
+  if not isinstance(node, torch.fx.Node):
+    return node
+  return node.meta.get("val", node.meta.get("example_value"))

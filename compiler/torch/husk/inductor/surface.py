@@ -119,7 +119,6 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   ),
   "torch._inductor.utils": (
     uses("ValueWithLineMap", "a program that is the text of a module"),
-    uses("get_all_devices", "the devices of a graph"),
     uses("LineContext", "a line that an artifact does not need"),
     uses(
       "convert_shape_to_inductor convert_shape_to_symint get_free_symbols sympy_product",
@@ -236,6 +235,11 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     ),
     uses("size stride dtype offset", "how a tensor lies in memory", of="Layout"),
     uses("FixedLayout", "the layout of a result of Husk's nodes"),
+    replaces(
+      "constant_to_device",
+      "says where the copy of a constant lies (one_device.py)",
+      of="ConstantBuffer",
+    ),
     uses("contiguous_strides", "the strides of a dense tensor", of="FlexibleLayout"),
     replaces(
       "realize_into",
@@ -369,6 +373,10 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   "torch._inductor.fx_passes.post_grad": (
     uses("noop_registry", "the operators that copy"),
     replaces("remove_noop_ops", "keeps copies of what is written later (torch_compat.kept_copies)"),
+    replaces(
+      "decompose_map_to_while_loop decompose_scan_to_while_loop",
+      "count on the device of the graph (one_device.py)",
+    ),
   ),
   "torch._inductor.fx_passes.fuse_attention": (
     replaces("_scaled_dot_product_attention", "what a recognised attention becomes (patches.py)"),
@@ -598,7 +606,8 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   ),
   "torch._subclasses": (uses("cache_clear", "forgets shapes", of="FakeTensorMode"),),
   "torch._subclasses.fake_tensor": (
-    uses("FakeTensor FakeTensorMode", "fake tensors"),
+    uses("allow_scalar_outputs", "numbers that loops read from tensors", of="FakeTensorMode"),
+    uses("FakeTensor FakeTensorMode in_kernel_invocation_manager", "fake tensors"),
     replaces("run_fallback_kernel", "runs no operator on a GPU that is not there (fake_cuda.py)"),
   ),
   "torch._subclasses.fake_impls": (

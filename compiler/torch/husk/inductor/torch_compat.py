@@ -15,7 +15,7 @@ import os
 import pathlib
 import subprocess
 import weakref
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -108,12 +108,44 @@ def cache_tag(tag: str) -> Iterator[None]:
     yield
 
 
-def devices(graph: torch.fx.GraphModule) -> set[str]:
-  """The devices of the tensors of a graph."""
-  from torch._inductor import utils
+@contextlib.contextmanager
+def numbers_of_data(values: Iterable[Any] = ()) -> Iterator[None]:
+  """While open, a graph that is traced may read a number from a tensor, as loops do. torch asks for
+  an option, by which Dynamo would put more of a model into one graph. `values` are the example
+  values of the graph, if Dynamo's tracing has ended."""
+  from torch._guards import detect_fake_mode
 
-  inductor: Any = utils
-  return {str(device) for device in inductor.get_all_devices(graph)}
+  mode: Any = detect_fake_mode(list(values))
+  if mode is None:
+    yield
+    return
+  before = mode.allow_scalar_outputs
+  mode.allow_scalar_outputs = True
+  try:
+    yield
+  finally:
+    mode.allow_scalar_outputs = before
+
+
+def devices(graph: torch.fx.GraphModule) -> set[str]:
+  """The devices of the tensors of a graph and of its subgraphs."""
+  import torch
+  from torch.utils import _pytree as pytree
+
+  modules = [each for each in graph.modules() if isinstance(each, torch.fx.GraphModule)]
+  values = [node.meta.get("val") for module in modules for node in module.graph.nodes]
+  return {
+    str(value.device) for value in pytree.tree_leaves(values) if isinstance(value, torch.Tensor)
+  }
+
+
+def fake_on(value: torch.Tensor, device: torch.device) -> torch.Tensor:
+  """A fake tensor as if it lay on another device. Views of one tensor stay views of one tensor."""
+  from torch._subclasses import fake_tensor
+
+  assert isinstance(value, fake_tensor.FakeTensor)
+  with fake_tensor.in_kernel_invocation_manager(value.fake_mode):
+    return fake_tensor.FakeTensor(value.fake_mode, value, device)
 
 
 def traced_frame() -> tuple[Any, dict[str, Any]] | None:

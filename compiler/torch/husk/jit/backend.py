@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from .. import devices
 from ..errors import Unsupported
 from ..hir import huskc
-from ..inductor import capture, torch_compat
+from ..inductor import capture, loop_ints, one_device, torch_compat
 from ..runtime.program import MODES
 from ..version import VERSION
 from . import regions, text
@@ -65,6 +65,8 @@ def backend(
   with contextlib.ExitStack() as stack:
     stack.enter_context(torch_compat.cache_tag(tag))
     stack.enter_context(devices.graph_decompositions(libraries))
+    stack.enter_context(torch_compat.numbers_of_data())
+    loop_ints.carry_ints_as_tensors(module)
     compiled = compile_fx(module, inputs, inner_compile=inner, config_patches=patches)
   regions.attach(compiled, regions.of_frame(of_inductor))
   return compiled
@@ -80,6 +82,7 @@ def _compile(
   **kwargs: Any,
 ) -> Any:
   """Inductor's inner compiler with Husk's wrapper."""
+  import torch
   from torch._inductor import config
   from torch._inductor.compile_fx import compile_fx_inner
 
@@ -88,18 +91,23 @@ def _compile(
     raise Unsupported(f'mode "{run_mode}": {device.title} has no graphs; give "auto"')
   huskc.require()
   free_arenas()  # a backward is compiled later than the rest
+  kept = one_device.Kept()
+  if device.kernels.is_beside_host:
+    kept = one_device.move(graph, torch.device(device.name))
+    values = one_device.values(graph, values, kept)
   if libraries is None:
     libraries = not (kwargs.get("is_inference") and device.can_do_without_libraries(graph))
   with (
-    torch_compat.cache_tag(tag),
+    torch_compat.cache_tag(f"{tag} {kept.text()}"),
     device.compiling(graph, libraries) as kernels,
     capture.inductor(
       device.torch_type,
-      text.Writer(device, kernels, run_mode).write,
+      text.Writer(device, kernels, run_mode, kept).write,
       lowerings=device.prepare(graph, libraries),
       caching=True,
     ),
     config.patch(fx_wrapper=True),
+    torch_compat.numbers_of_data(values),
   ):
     return compile_fx_inner(graph, values, *args, **{**kwargs, "fx_wrapper": True})
 

@@ -48,17 +48,24 @@ def unwatch(watcher: Callable[[types.FunctionType], None]) -> None:
 
 
 def load(
-  path: str, device: str = "cpu", operators: Sequence[str] = (), mode: str = "auto"
+  path: str,
+  device: str = "cpu",
+  operators: Sequence[str] = (),
+  mode: str = "auto",
+  read: Sequence[int] = (),
+  writes: bool = False,
 ) -> Callable[..., Any]:
   """The program of the artifact in the module at `path`. It has as many threads as torch has.
-  `operators` are called through torch's dispatcher. On a GPU its sessions have the mode `mode`."""
+  `operators` are called through torch's dispatcher. On a GPU its sessions have the mode `mode`;
+  `read` are the numbers of the arguments on the CPU that it only reads, and `writes` tells whether
+  it writes tensors on the CPU."""
   import torch
 
   ops = {name: function(name, device) for name in operators}
   artifact = sections.artifact(path)
   if device == "cpu":
     return load_program(artifact, ops=ops, threads=torch.get_num_threads())
-  return OnGpu(load_program(artifact, device, ops=ops), device, mode)
+  return OnGpu(load_program(artifact, device, ops=ops), device, mode, read, writes)
 
 
 class Arena:
@@ -138,10 +145,18 @@ def free_arenas() -> None:
 class OnGpu:
   """A program on a GPU. The arenas of its sessions are tensors, so that torch's allocator knows of
   them. Each stream has sessions of its own, and calls of several threads run at the same time, each
-  in a session of its own."""
+  in a session of its own. `read` and `writes` are as for `load`."""
 
-  def __init__(self, program: Program, device: str, mode: str) -> None:
+  def __init__(
+    self,
+    program: Program,
+    device: str,
+    mode: str,
+    read: Sequence[int] = (),
+    writes: bool = False,
+  ) -> None:
     self.program, self.device, self.mode = program, device, mode
+    self.read, self.writes = read, writes
     self.index = int(device.partition(":")[2] or 0)
     self.sessions: list[Session] = []  # those that run, or ran inside a capture
     self._idle: dict[int, list[Session]] = {}  # those that nobody calls, by stream
@@ -177,6 +192,10 @@ class OnGpu:
           arena = _take_arena(self.device, stream, session.arena_bytes)
         self._lend(session, arena, idle)
         result = session(*args)
+      # A tensor on the CPU is the caller's when the call returns. The run has read memory that is
+      # not pinned by now.
+      if self.writes or any(args[index].is_pinned() for index in self.read):
+        session.wait()
     finally:
       if arena is not None:
         arena.lock.release()

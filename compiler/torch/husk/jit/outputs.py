@@ -12,6 +12,7 @@ import sympy
 
 from .. import hir
 from ..errors import Unsupported
+from ..inductor.one_device import Kept
 from ..lower.body import Body
 from ..lower.nodes import IrNode, NodeView, Place, layout_of, node_view, unboxed
 from ..program.values import Output
@@ -26,6 +27,14 @@ class Returned:
   results: list[hir.Result]
   expressions: list[str]
   values: list[Value]
+
+  @property
+  def on_host(self) -> bool:
+    """Whether an output is a tensor in host memory beside the device."""
+    rows = (
+      row for result in self.results if isinstance(result, hir.Tensor) for row in result.rows()
+    )
+    return any(row.on_host for row in rows)
 
 
 @dataclasses.dataclass
@@ -44,13 +53,15 @@ class Value:
     return [self.text, name, self.dtype, self.offset, self.bytes]
 
 
-def write(body: Body) -> Returned:
-  return _Writer(body).write()
+def write(body: Body, kept: Kept) -> Returned:
+  """Writes the end of a program. `kept` says which inputs and outputs are on the CPU beside the
+  device."""
+  return _Writer(body, kept).write()
 
 
 class _Writer:
-  def __init__(self, body: Body) -> None:
-    self.body = body
+  def __init__(self, body: Body, kept: Kept) -> None:
+    self.body, self.kept = body, kept
     self.returned = Returned([], [], [], [])
     graph = body.graph
     # The Python names of the inputs' buffers and of the symbols that are inputs.
@@ -62,21 +73,46 @@ class _Writer:
     # id of a buffer -> the output that is the buffer, with its sizes or as bytes
     self.whole: dict[int, str] = {}
     self.buffers: dict[int, str] = {}
+    # id of a buffer of the device -> the copy of it in host memory that is returned
+    self.copies: dict[int, hir.Buffer] = {}
 
   def write(self) -> Returned:
     nodes = [unboxed(node) for node in self.body.graph.graph_outputs]
     views = [None if _is_number(node) else node_view(node) for node in nodes]
+    on_host = self.kept.outputs or (False,) * len(nodes)
     uses: dict[int, set[Any]] = {}  # id of a buffer -> the views of it that are returned
-    for view in views:
+    for view, is_there in zip(views, on_host, strict=True):
       if view is not None and view.name not in self.body.scalars:
-        uses.setdefault(id(self.body.place(view.name).buffer.row()), set()).add(_key(view))
-    for node, view in zip(nodes, views):
-      expression = self._number(node) if view is None else self._tensor(view, uses)
+        uses.setdefault(id(self._returned_place(view, is_there).buffer), set()).add(_key(view))
+    for node, view, is_there in zip(nodes, views, on_host):
+      expression = self._number(node) if view is None else self._tensor(view, uses, is_there)
       self.returned.expressions.append(expression)
-      self.returned.values.append(self._described(node, view))
+      self.returned.values.append(self._described(node, view, is_there))
     return self.returned
 
-  def _described(self, node: IrNode, view: NodeView | None) -> Value:
+  def _returned_place(self, view: NodeView, on_host: bool) -> Place:
+    """The place of the memory that is returned for a view. `on_host` tells whether that is memory
+    of the host, to which a buffer of the device is copied."""
+    place = self.body.place(view.name)
+    buffer = place.buffer.row()
+    if on_host and id(buffer) not in self.arguments:
+      buffer = self._copy(buffer)
+    return Place(buffer, place.offset, place.layout)
+
+  def _copy(self, buffer: hir.Buffer) -> hir.Buffer:
+    """The copy of a buffer in host memory."""
+    if id(buffer) not in self.copies:
+      body = self.body
+      copy = hir.Buffer(
+        body.names.take(f"{buffer.name}_on_host"), "output", buffer.bytes, on_host=True
+      )
+      body.emit(hir.Declare(copy))
+      source = hir.View("read", buffer)
+      body.emit(hir.Copy(hir.View("write", copy), source, "an output on the CPU"))
+      self.copies[id(buffer)] = copy
+    return self.copies[id(buffer)]
+
+  def _described(self, node: IrNode, view: NodeView | None, on_host: bool) -> Value:
     body = self.body
     if view is None:
       if type(node).__name__ == "NoneAsConstantBuffer":
@@ -86,7 +122,7 @@ class _Writer:
     dtype = hir.dtype(view.dtype)
     if view.name in body.scalars or dtype is None:
       return Value("")  # nothing that a file could return
-    place = body.place(view.name)
+    place = self._returned_place(view, on_host)
     offset = body.exprs.int(sympy.expand(place.offset + view.byte_offset))
     span = body.exprs.int(body.span(view.sizes, view.strides) * view.dtype.itemsize)
     sizes, strides = (
@@ -125,14 +161,15 @@ class _Writer:
 
   # Tensors
 
-  def _tensor(self, view: NodeView, uses: dict[int, set[Any]]) -> str:
+  def _tensor(self, view: NodeView, uses: dict[int, set[Any]], on_host: bool) -> str:
     if view.name in self.body.scalars:
       return view.name
-    place = self.body.place(view.name)
-    place = Place(place.buffer.row(), place.offset, place.layout)
+    place = self._returned_place(view, on_host)
     offset = sympy.expand(place.offset + view.byte_offset)
     argument = self.arguments.get(id(place.buffer))
     if argument is not None:
+      if (argument in self.kept.inputs) != on_host:
+        raise Unsupported(f"the output {view.name} shares memory with an input on another device")
       layout = layout_of(self.body.places[argument].layout)
       whole = NodeView(argument, layout.sizes, layout.strides, layout.dtype, sympy.Integer(0))
       return self._part(argument, whole, view, offset)
@@ -166,7 +203,9 @@ class _Writer:
   def _returned(self, buffer: hir.Buffer, view: NodeView) -> str:
     name = self._name()
     buffer.space, buffer.name = "output", name
-    buffer.align = max(hir.alignment(view.dtype), self.body.backend.alignment)
+    buffer.align = hir.alignment(view.dtype)
+    if not buffer.on_host:
+      buffer.align = max(buffer.align, self.body.backend.alignment)
     return name
 
   def _part(self, name: str, whole: NodeView | None, view: NodeView, offset: Any) -> str:

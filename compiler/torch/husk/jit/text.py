@@ -16,7 +16,7 @@ from .. import hir
 from ..devices.device import Device, GraphKernels
 from ..errors import Unsupported
 from ..hir import huskc
-from ..inductor import torch_compat
+from ..inductor import one_device, torch_compat
 from ..inductor.assumed import Assumption
 from ..inductor.layouts import span
 from ..inductor.lines import InductorObject
@@ -27,7 +27,7 @@ from ..program.constants import Places
 from ..program.signature import Signature, limits
 from ..program.values import Input
 from ..version import VERSION
-from . import outputs, sections
+from . import beside, outputs, sections
 
 if TYPE_CHECKING:
   import torch
@@ -59,10 +59,13 @@ class Constants(Places):
 
 
 class Writer:
-  """Writes the module of one graph. `mode` is that of the sessions."""
+  """Writes the module of one graph. `mode` is that of the sessions, `kept` says what the graph
+  takes and returns on the CPU beside its device."""
 
-  def __init__(self, device: Device, kernels: GraphKernels, mode: str) -> None:
-    self.device, self.kernels, self.mode = device, kernels, mode
+  def __init__(
+    self, device: Device, kernels: GraphKernels, mode: str, kept: one_device.Kept
+  ) -> None:
+    self.device, self.kernels, self.mode, self.kept = device, kernels, mode, kept
 
   def write(self, wrapper: InductorObject, guards: list[tuple[Any, Any]]) -> Any:
     """The compiled program for Inductor. The graph of the wrapper is the current one."""
@@ -72,7 +75,7 @@ class Writer:
     names = hir.Names()
     row = names.take(self.device.row)
     constants = Constants(names)
-    signature = Signature(_inputs(graph, self.device, names), [], {}, names, [])
+    signature = Signature(_inputs(graph, self.device, names, self.kept), [], {}, names, [])
     body = Body(graph, signature, constants, self.kernels, names)
     self.kernels.begin_function()
     # torch itself keeps the other conditions, for all graphs but those of a backward.
@@ -82,8 +85,15 @@ class Writer:
       if value == sympy.true and prologue.indexed(condition) is not None
     ]
     prologue.write(body, limits)
+    numbers = set(body.scalars)
+    inputs = beside.Beside(body, self.kept)
+    inputs.enter(graph, signature.inputs)
     lines.LineVisitor(body, {**lines.NODES, **self.kernels.nodes}).visit(wrapper.lines)
-    returned = outputs.write(body)
+    inputs.leave()
+    for note in inputs.large():
+      self.device.note(note)
+    returned = outputs.write(body, self.kept)
+    writes = inputs.writes or returned.on_host
     body.statements[:0] = [hir.Declare(buffer) for _, buffer in constants.rows.values()]
     self.kernels.finish()
     program = hir.Program(f"husk {VERSION}, torch {torch_compat.torch_version()}")
@@ -97,9 +107,7 @@ class Writer:
       [variant],
     )
     program.functions.append(function)
-    arguments = [
-      f"{name}.item()" if name in body.scalars else name for name in graph.graph_input_names
-    ]
+    arguments = [f"{name}.item()" if name in numbers else name for name in graph.graph_input_names]
     arguments += constants.rows
     source = sections.Source(
       target=self.device.line,
@@ -120,7 +128,12 @@ class Writer:
     return torch_compat.program_of_text(
       _module(
         [*sections.text(_artifact(program, self.kernels.files()), source)],
-        [repr(self.device.name), repr(self.kernels.called.names), repr(self.mode)],
+        [
+          repr(self.device.name),
+          repr(self.kernels.called.names),
+          repr(self.mode),
+          *([repr(inputs.read), repr(writes)] if inputs.read or writes else []),
+        ],
         graph.graph_input_names,
         arguments,
         returned,
@@ -128,16 +141,18 @@ class Writer:
     )
 
 
-def _inputs(graph: Graph, device: Device, names: hir.Names) -> list[Input]:
+def _inputs(graph: Graph, device: Device, names: hir.Names, kept: one_device.Kept) -> list[Input]:
   """The inputs of a graph."""
   ranges = graph.sizevars.shape_env.var_to_range
   return [
-    _input(name, graph.graph_inputs.get(name), device, ranges, names)
+    _input(name, graph.graph_inputs.get(name), device, ranges, names, kept)
     for name in graph.graph_input_names
   ]
 
 
-def _input(name: str, node: Any, device: Device, ranges: Any, names: hir.Names) -> Input:
+def _input(
+  name: str, node: Any, device: Device, ranges: Any, names: hir.Names, kept: one_device.Kept
+) -> Input:
   taken = names.take(name)
   if node is None:
     return Input(taken, "none")
@@ -148,7 +163,7 @@ def _input(name: str, node: Any, device: Device, ranges: Any, names: hir.Names) 
     return Input(taken, "int", ranges=() if bounds is None else (bounds,))
   if type(node).__name__ != "TensorBox":
     raise Unsupported(f"the input {name} is a {type(node).__name__}")
-  if node.get_device().type != device.torch_type:
+  if node.get_device().type != device.torch_type or name in kept.numbers:
     return _scalar(name, taken, node, device)
   sizes = tuple(limits(size, ranges) for size in node.get_size())
   return Input(taken, "tensor", _dtype(name, node.get_dtype()), sizes)
