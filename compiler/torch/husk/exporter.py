@@ -21,7 +21,16 @@ from .cuda import descriptors, user_kernels
 from .devices import Device
 from .errors import short_tracebacks, within
 from .hir import huskc
-from .inductor import assumed, autocast, capture, empty, strided, torch_compat, varying
+from .inductor import (
+  assumed,
+  autocast,
+  capture,
+  detection,
+  empty,
+  strided,
+  torch_compat,
+  varying,
+)
 from .options import Options, Path, merged, written_out
 from .program import aliases, constants, signature, weights
 from .progress import Progress
@@ -65,7 +74,12 @@ class Function:
       # The copy shares its parameters and buffers with the model.
       model = copy.copy(model)
       model.forward = types.MethodType(getattr(type(model), self.method), model)
-    with torch.no_grad(), user_kernels.traced(), torch_compat.hooks_of_buffers_kept():
+    with (
+      torch.no_grad(),
+      user_kernels.traced(),
+      detection.traced(),
+      torch_compat.hooks_of_buffers_kept(),
+    ):
       args, kwargs = aliases.separated(model, (tuple(self.args), self.kwargs))
       written = constants.small([model])
       try:
