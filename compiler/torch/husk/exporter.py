@@ -337,7 +337,7 @@ def _program(
     program.rows += rows
     files.update(images)
     program.targets.append(target.line)
-    program.notes += target.notes + _of_application(program, target)
+    program.notes += target.notes
     for key, value in target.metadata().items():
       program.user.setdefault(key, value)
     seconds = time.perf_counter() - begin

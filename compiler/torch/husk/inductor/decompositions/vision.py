@@ -1,4 +1,4 @@
-"""The operators of torchvision: suppression of overlapping boxes, the pools of regions, convolutions
+"""The operators of torchvision: suppression of overlapping boxes, pools of regions, convolutions
 with offsets.
 
 Regions are rows of (image, left, top, right, bottom). A pool cuts a region into cells, and takes
@@ -31,9 +31,7 @@ def table() -> dict[Any, Callable[..., Any]]:
     "deform_conv2d": _deform_conv2d,
   }
   packets = {name: getattr(torch.ops.torchvision, name, None) for name in functions}
-  return {
-    packet.default: functions[name] for name, packet in packets.items() if packet is not None
-  }
+  return {packet.default: functions[name] for name, packet in packets.items() if packet is not None}
 
 
 @functools.cache
@@ -273,16 +271,12 @@ def _roi_pool(
   import torch
 
   dtype = _precision(x)
-  left, top, right, bottom = (
-    _rounded(rois[:, at].to(dtype) * spatial_scale) for at in range(1, 5)
-  )
+  left, top, right, bottom = (_rounded(rois[:, at].to(dtype) * spatial_scale) for at in range(1, 5))
   height, width = ((end - begin + 1).clamp(min=1) for begin, end in ((top, bottom), (left, right)))
   rows = _pixels(top, height, pooled_height, x.shape[2], x.shape[2])
   columns = _pixels(left, width, pooled_width, x.shape[3], x.shape[3])
   channel = _counted(x.shape[1], x).reshape(1, -1, 1, 1)
-  values, places, used = _pixel_values(
-    x, _image_of(rois, x.shape[0]), channel, rows, columns
-  )
+  values, places, used = _pixel_values(x, _image_of(rois, x.shape[0]), channel, rows, columns)
   least = max(torch.finfo(torch.float32).min, torch.finfo(x.dtype).min)
   used = used & (values > least)
   values = torch.where(used, values, least)
@@ -307,9 +301,7 @@ def _ps_roi_pool(
   import torch
 
   dtype = _precision(x)
-  left, top, right, bottom = (
-    _rounded(rois[:, at].to(dtype) * spatial_scale) for at in range(1, 5)
-  )
+  left, top, right, bottom = (_rounded(rois[:, at].to(dtype) * spatial_scale) for at in range(1, 5))
   height, width = ((end - begin).clamp(min=1) for begin, end in ((top, bottom), (left, right)))
   rows = _pixels(top, height, pooled_height, x.shape[2], x.shape[2] - 1)
   columns = _pixels(left, width, pooled_width, x.shape[3], x.shape[3] - 1)
@@ -387,7 +379,5 @@ def _corners(point: torch.Tensor, size: Any) -> list[tuple[torch.Tensor, torch.T
   result = []
   for at, weight in ((low, 1.0 - upper), (low + 1, upper)):
     there = inside & (at >= 0) & (at <= size - 1)
-    result.append(
-      (at.to(torch.int64).clamp(0, size - 1), torch.where(there, weight, -1.0))
-    )
+    result.append((at.to(torch.int64).clamp(0, size - 1), torch.where(there, weight, -1.0)))
   return result
