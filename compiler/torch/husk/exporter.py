@@ -200,6 +200,7 @@ def _write(
     capture.quiet(),
     descriptors.traced(),
     torch_compat.right_dtypes(),
+    torch_compat.sizes_from_zero(),
     _rare_collections(),
   ):
     exported = {}

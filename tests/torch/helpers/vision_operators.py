@@ -47,7 +47,7 @@ def _results(x, rois, height, width, channels):
 
 _FAKES = {
   "nms": lambda boxes, scores, threshold: boxes.new_empty(
-    torch.library.get_ctx().new_dynamic_size(), dtype=torch.int64
+    torch.library.get_ctx().create_unbacked_symint(), dtype=torch.int64
   ),
   "roi_align": lambda x, rois, scale, height, width, *_: _results(
     x, rois, height, width, x.shape[1]

@@ -11,6 +11,7 @@ import vision_operators
 from cuda_numerics import computed
 from function_module import FunctionModule
 from husk.inductor.decompositions import vision
+from row_table import TARGET
 
 OPS = vision_operators.define()
 X = torch.randn(2, 8, 5, 7, generator=torch.Generator().manual_seed(3))
@@ -137,16 +138,16 @@ class Detector(torch.nn.Module):
     self.features = torch.nn.Conv2d(3, 8, 3, padding=1)
     self.head = torch.nn.Conv2d(8, 5, 1)
 
-  def forward(self, image):
+  def forward(self, image, least):
     features = torch.relu(self.features(image))
     rows = self.head(features)[0].flatten(1).t()
     height, width = image.shape[2:]
     place = torch.arange(rows.shape[0])
     center = torch.stack([place % width, place // width], 1)
-    size = rows[:, :2].exp() * 2
+    size = rows[:, :2].clamp(max=1).exp() * 2
     boxes = torch.cat([center - size, center + size], 1).clamp(min=0)
     scores = rows[:, 4].sigmoid()
-    boxes, scores = boxes[scores > 0.5], scores[scores > 0.5]
+    boxes, scores = boxes[scores > least], scores[scores > least]
     kept = OPS.nms(boxes, scores, 0.3)
     rois = torch.cat([torch.zeros_like(boxes[:, :1]), boxes], 1)[kept]
     return rois, scores[kept], OPS.roi_align(features, rois, 1.0, 2, 2, 2, True)
@@ -158,15 +159,21 @@ def test_a_detector_on_hosts(tmp_path):
   with torch.no_grad():
     model.head.weight *= 4
   sides = {2: torch.export.Dim("rows", min=2, max=64), 3: torch.export.Dim("columns", max=64)}
-  husk.export(model, (torch.randn(1, 3, 8, 9),), tmp_path / "a.husk", dynamic_shapes=[sides])
+  husk.export(
+    model,
+    (torch.randn(1, 3, 8, 9), torch.tensor(0.5)),
+    tmp_path / "a.husk",
+    dynamic_shapes=[sides, None],
+    targets=(TARGET,),
+  )
   program, counts = husk.load(tmp_path / "a.husk"), []
-  nothing = torch.full((1, 3, 4, 4), -100.0)
-  for image in (torch.randn(1, 3, 8, 9), torch.randn(1, 3, 12, 7), nothing):
+  for size, least in (((8, 9), 0.5), ((12, 7), 0.5), ((4, 4), 2.0)):
+    args = torch.randn(1, 3, *size), torch.tensor(least)
     with torch.no_grad():
-      expected = model(image)
-    decomposed.equal(program(image), expected, rtol=1e-4, atol=1e-4)
+      expected = model(*args)
+    decomposed.equal(program(*args), expected, rtol=1e-4, atol=1e-4)
     counts.append(len(expected[0]))
-  assert counts[0] > 3 and counts[1] > 3
+  assert counts[0] > 3 and counts[1] > 3 and counts[2] == 0
 
 
 def test_suppression_is_a_host_step_of_a_gpu(tmp_path):

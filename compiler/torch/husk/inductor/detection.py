@@ -24,7 +24,7 @@ def traced() -> Iterator[None]:
   if "torchvision" not in sys.modules:
     yield
     return
-  from torchvision.models.detection import _utils, roi_heads
+  from torchvision.models.detection import _utils, transform
   from torchvision.ops import boxes, poolers
 
   with replaced(
@@ -32,7 +32,7 @@ def traced() -> Iterator[None]:
     (boxes.batched_nms, "__code__", _batched_nms_anywhere.__code__),
     (poolers, "len", _length),
     (_utils.BoxCoder, "decode", _decode),
-    (roi_heads, "paste_masks_in_image", _paste_masks),
+    (transform, "paste_masks_in_image", _paste_masks),
   ):
     yield
 

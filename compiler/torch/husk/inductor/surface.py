@@ -684,6 +684,9 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     ),
     uses("_cdata", "which tensors share memory", of="UntypedStorage"),
   ),
+  "torch._library.fake_impl": (
+    replaces("create_unbacked_symint", "sizes from 0 on (torch_compat)", of="FakeImplCtx"),
+  ),
   "torch._ops": (
     uses("HigherOrderOperator", "an operator with functions as arguments"),
     uses("_schema _op_dk", "an operator", of="OpOverload"),
@@ -732,8 +735,10 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     replaces("decode", "does not ask whether there are boxes", of="BoxCoder"),
   ),
   "torchvision.models.detection.roi_heads": (
-    replaces("paste_masks_in_image", "resizes all masks at once"),
     uses("expand_boxes expand_masks", "masks with an edge, and their boxes"),
+  ),
+  "torchvision.models.detection.transform": (
+    replaces("paste_masks_in_image", "resizes all masks at once"),
   ),
   # Triton.
   "triton.backends.compiler": (uses("GPUTarget", "the GPU that Triton compiles for"),),
