@@ -60,19 +60,19 @@ def batched_nms(
   no boxes of two classes overlap, and many boxes it suppresses class by class. Moved in float64,
   boxes have the same overlaps as before, so this takes the place of the second way."""
   import torch
-  import torchvision
   from torch.fx.experimental.symbolic_shapes import statically_known_true
 
+  nms = torch.ops.torchvision.nms
   few: Any = boxes.numel() <= (4000 if boxes.device.type == "cpu" else 100_000)
   if statically_known_true(few):
-    return torchvision.ops.nms(_apart(boxes, idxs), scores, iou_threshold)
+    return nms(_apart(boxes, idxs), scores, iou_threshold)
   exact = boxes.to(torch.float64)
   moved = _apart(torch.where(exact.isfinite(), exact, 0.0), idxs)
   exact = torch.where(exact.isfinite(), moved, exact)
   if not statically_known_true(torch.sym_not(few)):
     few = torch.full((), torch.sym_ite(few, 1, 0), device=boxes.device) > 0
     exact = torch.where(few, _apart(boxes, idxs).to(torch.float64), exact)
-  return torchvision.ops.nms(exact, scores, iou_threshold)
+  return nms(exact, scores.to(torch.float64), iou_threshold)
 
 
 def _apart(boxes: torch.Tensor, idxs: torch.Tensor) -> torch.Tensor:

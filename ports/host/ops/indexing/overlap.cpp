@@ -49,7 +49,7 @@ husk_status unsuppressed(const Arguments& args) {
   HUSK_TRY(args.check_vector(kOut, count, "the number of boxes"));
   double threshold;
   HUSK_TRY(args.get_number(kThreshold, threshold));
-  return visit_argument<Floats>(args, kBoxes, [&](auto tag) {
+  return visit_argument<Floats | Halves>(args, kBoxes, [&](auto tag) {
     using T = typename decltype(tag)::type;
     const auto box_at = [&](int64_t i) {
       const T* box = data_of<T>(boxes) + i * boxes.strides[0];
