@@ -28,8 +28,10 @@ def traced() -> Iterator[None]:
   from torchvision.ops import boxes, poolers
 
   with replaced(
-    # A model may have imported the function by its name.
-    (boxes.batched_nms, "__code__", _batched_nms_anywhere.__code__),
+    # A model may have imported batched_nms by its name, so what it does is replaced: it chooses
+    # one of two functions, and always takes the same now.
+    (boxes.batched_nms, "__code__", _class_by_class.__code__),
+    (boxes, "_batched_nms_vanilla", batched_nms),
     (poolers, "len", _length),
     (_utils.BoxCoder, "decode", _decode),
     (transform, "paste_masks_in_image", _paste_masks),
@@ -44,13 +46,9 @@ def _length(x: Any) -> Any:
   return x.shape[0] if isinstance(x, torch.Tensor) else len(x)
 
 
-def _batched_nms_anywhere(
-  boxes: torch.Tensor, scores: torch.Tensor, idxs: torch.Tensor, iou_threshold: float
-) -> torch.Tensor:
+def _class_by_class(boxes: Any, scores: Any, idxs: Any, iou_threshold: float) -> Any:
   # As the code of torchvision's function it sees the names of torchvision's module.
-  from husk.inductor.detection import batched_nms
-
-  return batched_nms(boxes, scores, idxs, iou_threshold)
+  return _batched_nms_vanilla(boxes, scores, idxs, iou_threshold)  # type: ignore  # noqa: F821
 
 
 def batched_nms(

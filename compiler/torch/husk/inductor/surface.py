@@ -729,6 +729,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   # torchvision, which is looked at if the environment has it.
   "torchvision.ops.boxes": (
     replaces("__code__", "does not ask how many boxes there are (detection.py)", of="batched_nms"),
+    replaces("_batched_nms_vanilla", "what it calls then"),
   ),
   "torchvision.ops.poolers": (replaces("len", "returns a size that the data decides"),),
   "torchvision.models.detection._utils": (
