@@ -99,7 +99,7 @@ def difference(result, expected):
 
 
 def order(result, expected):
-  """The detections of a result in the order in which the expected ones have the nearest boxes, among
+  """The detections of a result in the order in which the expected ones have the nearest boxes, from
   those whose scores are equal but for rounding errors; a detection is taken once."""
   far = torch.cdist(expected["boxes"], result["boxes"], p=1)
   far += (expected["labels"][:, None] != result["labels"]) * 1e6
