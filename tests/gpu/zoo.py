@@ -17,11 +17,11 @@ difference, divided by the largest number that eager mode returns. In fp16 it ma
 of eager mode in fp16, or 1e-2; in fp32 it may be 1e-3. Without a GPU, or with --no-run, `ok` means
 that the export succeeded.
 
-A model has one of these results: ok, refused (husk.export raises an error), wrong (the artifact does
-not load, a run fails, or the results differ), crashed (the process ends), late (no result within the
-limit), and not applicable (the installed packages lack the model, or torch.export and Inductor
-without Husk cannot compile it). The line of a model also names the operators that the artifact runs
-on the host.
+A model has one of these results: ok, refused (husk.export raises an error), wrong (the artifact
+does not load, a run fails, or the results differ), crashed (the process ends), late (no result
+within the limit), and not applicable (the installed packages lack the model, or torch.export and
+Inductor without Husk cannot compile it). The line of a model also names the operators that the
+artifact runs on the host.
 
 A percentage is the part of the applicable models that is ok. A model that Husk exports is
 applicable. The other models are compiled by torch.export and Inductor alone, on the GPU if this
