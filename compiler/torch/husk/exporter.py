@@ -352,18 +352,3 @@ def _program(
   program.data, tensors = stored.lines()
   hir.fold(program, [target.row for target in targets if target.folds], names)
   return program, tensors, files
-
-
-def _of_application(program: hir.Program, target: Device) -> list[str]:
-  """Notes, and warnings, about operators that the application must register and that the caller of
-  the export did not name. A package may bring them without the knowledge of who uses it."""
-  statements = [one for function in program.functions for one in function.variants[-1].statements]
-  notes: list[str] = []
-  for name, place in target.operators.unannounced(statements).items():
-    near = f" (near {place})" if place else ""
-    notes.append(
-      f"{target.row}: {name}{near} is no operator of PyTorch: the application must register it "
-      f"before it opens the file, and ops=[{name!r}] says that it does"
-    )
-    logging.getLogger("husk").warning(notes[-1])
-  return notes

@@ -7,6 +7,7 @@ same results that do not ask."""
 from __future__ import annotations
 
 import contextlib
+import importlib
 import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -24,19 +25,22 @@ def traced() -> Iterator[None]:
   if "torchvision" not in sys.modules:
     yield
     return
-  from torchvision.models.detection import _utils, transform
-  from torchvision.ops import boxes, poolers
-
+  boxes, poolers = _module("ops.boxes"), _module("ops.poolers")
+  coders, transform = _module("models.detection._utils"), _module("models.detection.transform")
   with replaced(
     # A model may have imported batched_nms by its name, so what it does is replaced: it chooses
     # one of two functions, and always takes the same now.
     (boxes.batched_nms, "__code__", _class_by_class.__code__),
     (boxes, "_batched_nms_vanilla", batched_nms),
     (poolers, "len", _length),
-    (_utils.BoxCoder, "decode", _decode),
+    (coders.BoxCoder, "decode", _decode),
     (transform, "paste_masks_in_image", _paste_masks),
   ):
     yield
+
+
+def _module(name: str) -> Any:
+  return importlib.import_module(f"torchvision.{name}")
 
 
 def _length(x: Any) -> Any:
@@ -96,8 +100,8 @@ def _paste_masks(
 ) -> torch.Tensor:
   """Images with a mask each, resized to its box. torchvision resizes one after the other."""
   import torch
-  from torchvision.models.detection import roi_heads
 
+  roi_heads = _module("models.detection.roi_heads")
   masks, scale = roi_heads.expand_masks(masks, padding=padding)
   boxes = roi_heads.expand_boxes(boxes, scale).to(torch.int64)
   height, width = img_shape
