@@ -405,9 +405,11 @@ def classes(module):
 
 def missing_paths(version, listed):
   """The paths of rows that PyTorch of this version should have, and that cannot be found, each with
-  the reason for which the exporter uses it."""
+  the reason for which the exporter uses it. A package that is not installed has no paths."""
   gone = {}
   for module, rows in listed.SURFACE.items():
+    if importlib.util.find_spec(module.partition(".")[0]) is None:
+      continue
     for row in rows:
       for path in (row.paths(module) or [module]) if row.is_in(version) else ():
         if not exists(path, listed.REPLACED):

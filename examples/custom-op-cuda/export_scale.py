@@ -26,5 +26,10 @@ class Model(torch.nn.Module):
 rows = torch.export.Dim("rows", min=1, max=1024)
 target = sys.argv[1] if len(sys.argv) > 1 else "cuda:h200"
 husk.export(
-  Model(), (torch.ones(4, 8),), "scale.husk", dynamic_shapes=({0: rows},), targets=(target,)
+  Model(),
+  (torch.ones(4, 8),),
+  "scale.husk",
+  dynamic_shapes=({0: rows},),
+  targets=(target,),
+  ops=["app::scale"],
 )

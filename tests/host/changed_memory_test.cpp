@@ -105,6 +105,7 @@ void add_calls_with_places(std::deque<Call>& calls) {
   call("aten::bincount").i64({n}, 0, 7, k).none().number(2).i64({k});
   call("aten::bincount:sizes").i64({n}, 0, 7, k).none().number(2).result();
   call("aten::nonzero:sizes").mask({n}).result();
+  call("husk::unsuppressed").f32({k, 4}).real(0.5).mask({k});
   call("aten::nonzero_static").mask({n}).number(n).number(-1).i64({n, 1});
   call("aten::masked_select").f32({n}).mask({n}).f32({n / 2});
   call("aten::masked_select:sizes").f32({n}).mask({n}).result();

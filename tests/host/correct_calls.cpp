@@ -295,6 +295,7 @@ void add_correct_calls(std::deque<Call>& calls) {
       .f32({1, 2, 5})
       .f32({1, 2, 5});
   call("aten::nonzero").mask({2, 3}).i64({3, 2});
+  call("husk::unsuppressed").f32({5, 4}).real(0.5).mask({5});
   call("aten::nonzero_static").mask({2, 3}).number(4).number(-1).i64({4, 2});
   call("aten::masked_select").f32({2, 3}).mask({2, 3}).f32({3});
   call("aten::masked_scatter").f32({2, 3}).mask({2, 3}).f32({3}).f32({2, 3});

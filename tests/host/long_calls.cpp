@@ -87,6 +87,7 @@ void add_endless_calls(std::deque<Call>& calls) {
   call("aten::bincount:sizes").repeated(i64, {n}).none().number(2).result();
   call("aten::nonzero").repeated(f32, {n}).repeated(i64, {n, 1});
   call("aten::nonzero_static").repeated(f32, {5}).number(n).number(-1).repeated(i64, {n, 1});
+  call("husk::unsuppressed").repeated(f32, {n, 4}).real(0.5).repeated(mask, {n});
   call("aten::masked_select").repeated(f32, {n}).repeated(mask, {n}).repeated(f32, {n});
   call("aten::masked_scatter")
       .repeated(f32, {n})

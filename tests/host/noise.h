@@ -73,7 +73,7 @@ class Noise {
                         : husk_op_arg{};
     if (name == "alpha" || name == "beta" || name == "value" || name == "fill_value" ||
         name == "p" || name == "mean" || name == "std" || name == "scale" || name == "from" ||
-        name == "to" || name == "lambd" || name == "max_norm") {
+        name == "to" || name == "lambd" || name == "max_norm" || name == "iou_threshold") {
       return pick(0, 1) ? int_arg(pick(0, 2)) : float_arg(pick(0, 4) / 4.0);
     }
     if (name == "dtype" || name == "layout" || name == "device" || name == "pin_memory" ||

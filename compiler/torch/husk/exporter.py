@@ -21,7 +21,16 @@ from .cuda import descriptors, user_kernels
 from .devices import Device
 from .errors import short_tracebacks, within
 from .hir import huskc
-from .inductor import assumed, autocast, capture, empty, strided, torch_compat, varying
+from .inductor import (
+  assumed,
+  autocast,
+  capture,
+  detection,
+  empty,
+  strided,
+  torch_compat,
+  varying,
+)
 from .options import Options, Path, merged, written_out
 from .program import aliases, constants, signature, weights
 from .progress import Progress
@@ -65,7 +74,12 @@ class Function:
       # The copy shares its parameters and buffers with the model.
       model = copy.copy(model)
       model.forward = types.MethodType(getattr(type(model), self.method), model)
-    with torch.no_grad(), user_kernels.traced(), torch_compat.hooks_of_buffers_kept():
+    with (
+      torch.no_grad(),
+      user_kernels.traced(),
+      detection.traced(),
+      torch_compat.hooks_of_buffers_kept(),
+    ):
       args, kwargs = aliases.separated(model, (tuple(self.args), self.kwargs))
       written = constants.small([model])
       try:
@@ -186,6 +200,7 @@ def _write(
     capture.quiet(),
     descriptors.traced(),
     torch_compat.right_dtypes(),
+    torch_compat.sizes_from_zero(),
     _rare_collections(),
   ):
     exported = {}
@@ -323,7 +338,7 @@ def _program(
     program.rows += rows
     files.update(images)
     program.targets.append(target.line)
-    program.notes += target.notes + _of_application(program, target)
+    program.notes += target.notes
     for key, value in target.metadata().items():
       program.user.setdefault(key, value)
     seconds = time.perf_counter() - begin
@@ -337,18 +352,3 @@ def _program(
   program.data, tensors = stored.lines()
   hir.fold(program, [target.row for target in targets if target.folds], names)
   return program, tensors, files
-
-
-def _of_application(program: hir.Program, target: Device) -> list[str]:
-  """Notes, and warnings, about operators that the application must register and that the caller of
-  the export did not name. A package may bring them without the knowledge of who uses it."""
-  statements = [one for function in program.functions for one in function.variants[-1].statements]
-  notes: list[str] = []
-  for name, place in target.operators.unannounced(statements).items():
-    near = f" (near {place})" if place else ""
-    notes.append(
-      f"{target.row}: {name}{near} is no operator of PyTorch: the application must register it "
-      f"before it opens the file, and ops=[{name!r}] says that it does"
-    )
-    logging.getLogger("husk").warning(notes[-1])
-  return notes

@@ -119,10 +119,9 @@ class Options:
   )
   ops: tuple[str, ...] = _option(
     (),
-    'names of operators that the application registers, such as "aten::topk", or patterns such as '
-    '"aten::*". A model that calls another operator of PyTorch for which the target has no '
-    "implementation is refused. Operators of other namespaces are always the application's; the "
-    'logger "husk" warns of those that are not named here.',
+    'names of operators that the application registers, such as "my::op", or patterns such as '
+    '"my::*". A model that calls another operator for which the target has no implementation is '
+    "refused.",
     flag="op",
     metavar="NAME",
   )

@@ -303,8 +303,36 @@ def test_an_operator_of_our_own_decides_sizes(tmp_path):
     torch.library.register_fake("husk_data::ragged", fake, lib=library)
     hir_interpreter.SIZES["husk_data::ragged"] = lambda one, other: [one.shape[0], other.shape[0]]
     text = export_and_compare.run(
-      tmp_path, lambda self, x: tuple(t * 2 for t in torch.ops.husk_data.ragged(x)), (X,)
+      tmp_path,
+      lambda self, x: tuple(t * 2 for t in torch.ops.husk_data.ragged(x)),
+      (X,),
+      ops=["husk_data::ragged"],
     )
     assert '"husk_data::ragged:sizes"' in text and "result int, result int)" in text
+  finally:
+    library._destroy()
+
+
+def test_an_operator_asks_for_a_size_in_the_old_way(tmp_path):
+  """torch's older method for a size that the data decide begins with 2. The operator of torchvision
+  that suppresses boxes uses it."""
+  library = torch.library.Library("husk_older", "DEF")
+  try:
+    library.define("positive(Tensor x) -> Tensor")
+    library.impl("positive", lambda x: x[x > 0], "CompositeExplicitAutograd")
+
+    def fake(x):
+      return x.new_empty(torch.library.get_ctx().create_unbacked_symint())
+
+    torch.library.register_fake("husk_older::positive", fake, lib=library)
+    hir_interpreter.SIZES["husk_older::positive"] = lambda one: [one.shape[0]]
+    given = torch.tensor([1.0, 2.0, -3.0, 4.0])
+    export_and_compare.run(
+      tmp_path,
+      lambda self, x: torch.ops.husk_older.positive(x) * 2,
+      (given,),
+      others=[(torch.tensor([-1.0, 2.0, -3.0, -4.0]),), (-given.abs(),)],
+      ops=["husk_older::positive"],
+    )
   finally:
     library._destroy()

@@ -40,7 +40,8 @@ def test_listed_tests_exist(name, ours):
 
 
 def test_a_missing_operator(tmp_path):
-  """An op that only Python implements: the artifact is written, and opening it names the op."""
+  """An op that only Python implements is refused. If the export says that the application registers
+  it, the artifact is written, and opening it without the op names it."""
 
   @torch.library.custom_op("husk_test::nobody_has", mutates_args=())
   def nobody_has(x: torch.Tensor) -> torch.Tensor:
@@ -52,7 +53,10 @@ def test_a_missing_operator(tmp_path):
     def forward(self, x):
       return torch.ops.husk_test.nobody_has(x) * 2
 
-  husk.export(Model(), (torch.randn(3),), tmp_path / "model.husk", targets=(row_table.TARGET,))
+  call = Model(), (torch.randn(3),), tmp_path / "model.husk"
+  with pytest.raises(husk.Unsupported, match=r"export with ops=\['husk_test::nobody_has'\]"):
+    husk.export(*call, targets=(row_table.TARGET,))
+  husk.export(*call, targets=(row_table.TARGET,), ops=["husk_test::nobody_has"])
   with pytest.raises(artifact_runner.Failed, match="husk_test::nobody_has") as failed:
     artifact_runner.Runner(tmp_path / "model.husk")
   assert failed.value.status in (3, 8)

@@ -10,6 +10,7 @@ import re
 
 import safetensors.torch
 import torch
+import vision_operators
 from activation_functions import ACTIVATIONS
 from husk import dtypes
 from husk.lower import workspaces
@@ -25,11 +26,20 @@ DTYPES = {name: getattr(torch, other) for name, other in dtypes.TORCH.items()}
 def _define_operators():
   """Defines Husk's operators in terms of PyTorch's."""
   from husk.host import convolution
+  from husk.inductor.decompositions import vision
 
   convolution.operator()
   convolution.pair_operator()
   torch.library.impl("husk::convolution", "CPU", _convolution)
   torch.library.impl("husk::convolution_depthwise", "CPU", _convolution_depthwise)
+  vision.unsuppressed()
+  torch.library.impl("husk::unsuppressed", "CPU", _unsuppressed)
+
+
+def _unsuppressed(boxes, iou_threshold):
+  in_order = torch.arange(boxes.shape[0], 0, -1)
+  kept = vision_operators.nms(boxes, in_order, iou_threshold)
+  return torch.zeros(boxes.shape[0], dtype=torch.bool).index_fill(0, kept, True)
 
 
 def _convolution(input, weight, bias, *rest):

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import vision_operators
 from host_ops import (
   INVALID_ARGUMENT,
   INVALID_INPUT,
@@ -457,3 +458,36 @@ def test_embedding_bag_refuses(pack):
   for offsets in ([1, 2], [0, 7], [0, -1]):
     call(INVALID_INPUT, "offsets", indices[:2], offsets)
   call(INVALID_ARGUMENT, "output", indices[:2], [0, 1], torch.zeros(3, 3))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+def test_unsuppressed(pack, dtype):
+  """The operator, of boxes in the order of their scores, against loops over numbers."""
+  torch.manual_seed(5)
+  corners = torch.rand(60, 2) * 8
+  boxes = torch.cat([corners, corners + torch.rand(60, 2) * 6], 1)
+  boxes[7] = boxes[3]  # equal boxes
+  boxes[9, 2:] = boxes[9, :2]  # no area
+  boxes[11] = boxes[11].flip(0)  # sides in the wrong order
+  boxes = boxes.to(dtype)
+  in_order = torch.arange(60, 0, -1)
+  for threshold in (0.0, 0.3, 0.99):
+    for given in (*layouts(boxes), boxes[:1], boxes[:0]):
+      kept = vision_operators.nms(given, in_order[: len(given)], threshold)
+      expected = torch.zeros(len(given), dtype=torch.bool).index_fill(0, kept, True)
+      got = like(expected)
+      pack("husk::unsuppressed", given, threshold, got)
+      close(got, expected)
+
+
+def test_unsuppressed_without_numbers(pack):
+  """A box with a NaN or without an end overlaps none, as in torchvision."""
+  boxes = torch.tensor([[0.0, 0, 4, 4]] * 4)
+  boxes[1, 0], boxes[2, 3] = float("nan"), float("inf")
+  got = torch.zeros(4, dtype=torch.bool)
+  pack("husk::unsuppressed", boxes, 0.5, got)
+  assert got.tolist() == [True, True, True, False]
+  wrong = torch.zeros(4, 5)
+  refused(pack, INVALID_ARGUMENT, "boxes has size 5", "husk::unsuppressed", wrong, 0.5, got)
+  refused(pack, UNSUPPORTED, "dtype i64", "husk::unsuppressed", boxes.long(), 0.5, got)
+  refused(pack, INVALID_ARGUMENT, "size 3", "husk::unsuppressed", boxes, 0.5, got[:3])

@@ -1,4 +1,4 @@
-"""Replaces parts of PyTorch and Triton while the exporter compiles.
+"""Replaces parts of PyTorch, Triton and torchvision while the exporter compiles.
 
 Everything that is replaced stands in surface.py: without its row, the functions below refuse it.
 """
@@ -24,7 +24,7 @@ def replaced(*replacements: Replacement) -> Iterator[None]:
   """While open, attributes of modules, classes and objects have other values."""
   with contextlib.ExitStack() as stack:
     for owner, name, value in replacements:
-      before = vars(owner).get(name, _ABSENT)
+      before = owner.__code__ if _is_code(owner, name) else vars(owner).get(name, _ABSENT)
       require_row(owner, name, before)
       setattr(owner, name, value)
       stack.callback(_restore, owner, name, before)
@@ -50,6 +50,11 @@ def replaced_entries(table: str, entries: Mapping[Any, Any]) -> Iterator[None]:
         values[key] = value
 
 
+def _is_code(owner: Any, name: str) -> bool:
+  """Whether an attribute is what a function does, for all who have the function."""
+  return isinstance(owner, types.FunctionType) and name == "__code__"
+
+
 def _restore(owner: Any, name: str, before: Any) -> None:
   if before is _ABSENT:
     delattr(owner, name)
@@ -62,6 +67,8 @@ def require_row(owner: Any, name: str, before: Any) -> None:
   owner or of a base class, nor under the name under which the replaced function is defined."""
   if isinstance(owner, types.ModuleType):
     places = [owner.__name__]
+  elif _is_code(owner, name):
+    places = [f"{owner.__module__}.{owner.__qualname__}"]
   else:
     bases = (owner if isinstance(owner, type) else type(owner)).__mro__
     places = [f"{base.__module__}.{base.__qualname__}" for base in bases]

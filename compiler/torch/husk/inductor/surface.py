@@ -1,4 +1,4 @@
-"""The private names of PyTorch and Triton that the exporter uses.
+"""The private names of PyTorch, Triton and torchvision that the exporter uses.
 
 Nobody promises them, so a new version of PyTorch may rename or drop each of them. Whoever uses
 another one adds it here. `tests/style.sh` compares this list with the text of the exporter, and
@@ -697,6 +697,9 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     ),
     uses("_cdata", "which tensors share memory", of="UntypedStorage"),
   ),
+  "torch._library.fake_impl": (
+    replaces("create_unbacked_symint", "sizes from 0 on (torch_compat)", of="FakeImplCtx"),
+  ),
   "torch._ops": (
     uses("HigherOrderOperator", "an operator with functions as arguments"),
     uses("_schema _op_dk", "an operator", of="OpOverload"),
@@ -735,6 +738,21 @@ SURFACE: dict[str, tuple[Names, ...]] = {
       " _upsample_bicubic2d_aa _upsample_bilinear2d_aa _weight_int8pack_mm",
       "operators that models reach by other names",
     ),
+  ),
+  # torchvision, which is looked at if the environment has it.
+  "torchvision.ops.boxes": (
+    replaces("__code__", "does not ask how many boxes there are (detection.py)", of="batched_nms"),
+    replaces("_batched_nms_vanilla", "what it calls then"),
+  ),
+  "torchvision.ops.poolers": (replaces("len", "returns a size that the data decides"),),
+  "torchvision.models.detection._utils": (
+    replaces("decode", "does not ask whether there are boxes", of="BoxCoder"),
+  ),
+  "torchvision.models.detection.roi_heads": (
+    uses("expand_boxes expand_masks", "masks with an edge, and their boxes"),
+  ),
+  "torchvision.models.detection.transform": (
+    replaces("paste_masks_in_image", "resizes all masks at once"),
   ),
   # Triton.
   "triton.backends.compiler": (uses("GPUTarget", "the GPU that Triton compiles for"),),

@@ -299,6 +299,20 @@ def hooks_of_buffers_kept() -> Iterator[None]:
     yield
 
 
+@contextlib.contextmanager
+def sizes_from_zero() -> Iterator[None]:
+  """While open, sizes that the data decide begin with 0, also where an operator's function for the
+  shapes of its results asks for them by the older of torch's two methods, whose least size is 2. A
+  program would refuse a result of fewer elements."""
+  from torch._library import fake_impl
+
+  def create(self: Any, *, min: int = 0, max: int | None = None) -> Any:
+    return self.new_dynamic_size(min=min, max=max)
+
+  with replaced((fake_impl.FakeImplCtx, "create_unbacked_symint", create)):
+    yield
+
+
 def compile_lock() -> contextlib.AbstractContextManager[Any]:
   """The lock that torch.compile takes while it compiles, in forward and in backward."""
   from torch._dynamo import convert_frame

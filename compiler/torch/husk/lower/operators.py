@@ -17,10 +17,6 @@ from ..inductor.origins import origin
 from . import extern
 from .nodes import IrNode, Line
 
-# The namespaces of operators that only Husk implements. An application registers operators of all
-# other namespaces, which are a model's own.
-NAMESPACES = ("aten", "prims", "quantized", "husk")
-
 # Lines that call the operator of their node.
 _CALLS = {
   "ExternKernelOutLine",
@@ -29,11 +25,6 @@ _CALLS = {
   "ScatterFallbackLine",
   "IndexPutFallbackLine",
 }
-
-
-def is_of_package(name: str) -> bool:
-  """Whether the operator `name` is of another namespace than PyTorch's and Husk's."""
-  return name.partition("::")[0] not in NAMESPACES
 
 
 class Operators:
@@ -65,23 +56,12 @@ class Operators:
     `is_complex` tells whether it is called with complex numbers."""
     if name in self.implemented and not (is_complex and name in self.of_reals):
       return True
-    return is_of_package(name) or self._is_registered(name)
+    return self._is_registered(name)
 
   def _is_registered(self, name: str) -> bool:
     """Whether it was said that the application registers the operator `name`."""
     called = name.removesuffix(":sizes")  # who registers an operator registers this one with it
     return any(fnmatch.fnmatchcase(called, pattern) for pattern in self.of_application)
-
-  def unannounced(self, statements: Iterable[hir.Statement]) -> dict[str, str]:
-    """The operators of other namespaces that the statements call and `of_application` does not
-    have, with the place of each: whoever runs the artifact must know of them."""
-    found: dict[str, str] = {}
-    for statement in hir.walk(statements):
-      if isinstance(statement, hir.Extern) and is_of_package(statement.name):
-        name = statement.name.removesuffix(":sizes")
-        if not self._is_registered(name):
-          found.setdefault(name, statement.origin)
-    return found
 
   def runs_on_host(self, name: str, is_complex: bool = False) -> bool:
     """Whether the operator `name` is called on the host beside the device. Operators that draw

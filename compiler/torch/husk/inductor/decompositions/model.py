@@ -1,5 +1,6 @@
 """Operators in terms of other operators: attention as two products and a softmax, an LSTM as
-cells, a pseudoinverse as singular values and a product, the edges of a histogram as distances."""
+cells, a pseudoinverse as singular values and a product, the edges of a histogram as distances; and
+torchvision's operators (vision.py)."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import Unsupported
 from .. import torch_compat
 from ..layouts import order_in_memory
-from . import steps
+from . import steps, vision
 
 if TYPE_CHECKING:
   import torch
@@ -46,6 +47,7 @@ def table() -> dict[Any, Callable[..., Any]]:
     torch.ops.aten._weight_int8pack_mm.default: _weight_int8pack_mm,
     torch.ops.aten._unsafe_masked_index.default: _masked_index,
     torch.ops.aten._unsafe_masked_index_put_accumulate.default: _masked_index_add,
+    **vision.table(),
   }
 
 

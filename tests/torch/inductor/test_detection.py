@@ -1,0 +1,103 @@
+"""The functions that take the place of those of torchvision's detection models while these are
+traced. Without torchvision they are compared with loops over numbers."""
+
+import sys
+import types
+
+import pytest
+import torch
+import vision_operators
+from function_module import FunctionModule
+from husk.inductor import detection, torch_compat
+
+vision_operators.define()
+
+
+def class_by_class(boxes, scores, classes, threshold):
+  """Non-maximum suppression in each class, in the order of the scores."""
+  kept = torch.zeros(len(boxes), dtype=torch.bool)
+  for each in classes.unique().tolist():
+    (places,) = (classes == each).nonzero(as_tuple=True)
+    kept[places[vision_operators.nms(boxes[places], scores[places], threshold)]] = True
+  order = scores.sort(stable=True, descending=True)[1]
+  return order[kept[order]]
+
+
+def boxes_of_classes(count):
+  torch.manual_seed(count)
+  corners = torch.rand(count, 2) * 60
+  boxes = torch.cat([corners, corners + torch.rand(count, 2) * 40], 1)
+  return boxes, torch.rand(count).mul(50).round(), torch.randint(0, 9, (count,))
+
+
+@pytest.mark.parametrize("count", [0, 1, 30, 1001])
+def test_classes_are_suppressed_by_themselves(count):
+  """With 1001 boxes torchvision goes through the classes one by one."""
+  given = boxes_of_classes(count)
+  assert torch.equal(detection.batched_nms(*given, 0.3), class_by_class(*given, 0.3))
+
+
+def test_the_number_of_boxes_may_vary():
+  def kept(self, boxes, scores, classes, least):
+    chosen = scores >= least
+    boxes, scores, classes = boxes[chosen], scores[chosen], classes[chosen]
+    return detection.batched_nms(boxes, scores, classes, 0.3)
+
+  count = {0: torch.export.Dim("count", min=2, max=2000)}
+  example = *boxes_of_classes(9), torch.tensor(0.0)
+  with torch_compat.sizes_from_zero():
+    exported = torch.export.export(
+      FunctionModule(kept), example, dynamic_shapes=[count, count, count, None], strict=False
+    )
+  program = exported.module()
+  for number in (9, 1200):
+    given = boxes_of_classes(number)
+    assert torch.equal(program(*given, torch.tensor(0.0)), class_by_class(*given, 0.3))
+  assert program(*given, torch.tensor(99.0)).shape == (0,)
+
+
+def test_many_boxes_with_one_that_is_not_finite():
+  """It suppresses no other box, and the others are moved apart as if it were not there."""
+  boxes, scores, classes = boxes_of_classes(1001)
+  boxes[500, 2], boxes[501, 0] = float("inf"), float("nan")
+  given = boxes, scores, classes
+  kept = detection.batched_nms(*given, 0.3)
+  others = torch.ones(1001, dtype=torch.bool).index_fill(0, torch.tensor([500, 501]), False)
+  expected = class_by_class(*(each[others] for each in given), 0.3)
+  places = others.nonzero().squeeze(1)[expected]
+  assert kept[others[kept]].tolist() == places.tolist()
+  assert {500, 501} <= set(kept.tolist())
+
+
+def test_codes_of_boxes():
+  coder = types.SimpleNamespace(decode_single=lambda codes, boxes: codes + boxes.repeat(1, 3))
+  for rows in (4, 0):
+    codes, boxes = torch.rand(rows, 12), torch.rand(rows, 4)
+    given = detection._decode(coder, codes, [boxes[:1], boxes[1:]])
+    assert torch.equal(given, (codes + boxes.repeat(1, 3)).reshape(rows, 3, 4))
+
+
+def test_nothing_is_replaced_without_torchvision(monkeypatch):
+  monkeypatch.delitem(sys.modules, "torchvision", raising=False)
+  with detection.traced():
+    pass
+
+
+def test_replaced_functions_return():
+  """Those of the installed torchvision, whose results stay what they were."""
+  torchvision = pytest.importorskip("torchvision")
+  from torchvision.models.detection import transform
+
+  given = boxes_of_classes(30)
+  masks = torch.rand(30, 1, 28, 28)
+  expected = (
+    torchvision.ops.batched_nms(*given, 0.3),
+    transform.paste_masks_in_image(masks, given[0], (70, 80)),
+  )
+  code = torchvision.ops.batched_nms.__code__
+  with detection.traced():
+    assert torchvision.ops.batched_nms.__code__ is not code
+    torch.testing.assert_close(torchvision.ops.batched_nms(*given, 0.3), expected[0])
+    pasted = transform.paste_masks_in_image(masks, given[0], (70, 80))
+    torch.testing.assert_close(pasted, expected[1], rtol=1e-4, atol=1e-5)
+  assert torchvision.ops.batched_nms.__code__ is code
