@@ -34,7 +34,7 @@ def _index_fill(x: torch.Tensor, dim: int, index: torch.Tensor, value: Any) -> A
   of Inductor writes into a tensor if the order is another one, which Inductor refuses."""
   import torch
 
-  if x.dim() < 2 or x.is_contiguous():
+  if x.dim() == 0 or x.is_contiguous():
     return NotImplemented
   strides = x.stride()
   order = order_in_memory(x)
