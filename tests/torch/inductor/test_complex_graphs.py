@@ -325,6 +325,7 @@ def test_random_numbers():
 
   torch.manual_seed(4)
   module, _ = complex_graphs.graph(function, (x,))
+  assert complex_graphs.complex_operators(module) == set()
   for one, mean, deviation in zip(
     complex_graphs.run(module, (x,)), (2, 2, 0.5), (3**-0.5, 8**0.5, 12**-0.5)
   ):
