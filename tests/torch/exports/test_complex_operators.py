@@ -44,6 +44,8 @@ def _empty(self, x):
     torch.empty_strided((2, 3), (1, 2), dtype=C64),
     x.new_empty(0, 2),
     x.new_empty_strided((2, 3), (1, 2)),
+    x.new_empty_strided((2, 3), (1, 2), dtype=torch.float32),
+    torch.empty_like(x, dtype=torch.float64),
   )
 
 

@@ -302,6 +302,7 @@ def test_elements_by_their_places_in_memory():
   complex_graphs.check(lambda x: (x * 2)[1:].as_strided((2,), (3,)), x)
   complex_graphs.check(lambda x, y: torch.as_strided_scatter(x.t() * 2, y, (2, 2), (2, 3), 1), x, y)
   complex_graphs.check(lambda x: (x.clone().resize_(2, 2), (x.t() * 2).resize_(3)), x)
+  complex_graphs.check(lambda x: (x[0, 0] * 2).resize_(1, 1), x)
   with pytest.raises(Unsupported, match="gaps in memory"):
     complex_graphs.graph(lambda x: (x * 2)[:, 1:].as_strided((2,), (1,)), (x,))
 
@@ -324,6 +325,7 @@ def test_random_numbers():
 
   torch.manual_seed(4)
   module, _ = complex_graphs.graph(function, (x,))
+  assert complex_graphs.complex_operators(module) == set()
   for one, mean, deviation in zip(
     complex_graphs.run(module, (x,)), (2, 2, 0.5), (3**-0.5, 8**0.5, 12**-0.5)
   ):

@@ -10,7 +10,9 @@ from function_module import FunctionModule
 def _fill(self, x, index):
   rows = x.t().index_fill(0, index, 2.0)
   columns = (x[:, 1:] * 2).t().index_fill(-1, index, x[0, 0])
-  return rows, columns, x[:, ::2].index_fill(0, index, 1.0)
+  every_other = x[:, ::2].index_fill(0, index, 1.0), x[0, ::2].index_fill(0, index[:1], 1.0)
+  one = x[0, 1:4:3].index_fill(0, index[:1], 1.0)  # its stride is 3
+  return rows, columns, *every_other, one
 
 
 def _views(self, x, index):

@@ -83,6 +83,18 @@ def test_a_model_with_its_parameters(path, grad):
   assert not [part for part in path.parent.iterdir() if part != path]
 
 
+def test_constants_of_complex_doubles(path):
+  weight, x = torch.randn(2, 4, dtype=torch.complex128)
+  model = nn.Linear(1, 1)
+  model.register_buffer("scale", weight)
+  model.forward = lambda x: x * model.scale
+  function = compiled(model)
+  with torch.no_grad():
+    expected = function(x)
+  husk.save_compiled(function, path)
+  same(husk.load(path)(x), expected)
+
+
 WITHOUT_TORCH = """
 import sys
 sys.modules["torch"] = None

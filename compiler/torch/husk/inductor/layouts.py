@@ -41,6 +41,8 @@ def order_in_memory(tensor: torch.Tensor) -> list[int]:
   """The dimensions of a (fake) tensor from the outermost to the innermost in memory. The last
   dimension is the innermost. A tensor that is not dense has the natural order."""
   last = tensor.dim() - 1
+  if last < 0:
+    return []
   for outer in itertools.permutations(range(last)):
     order = [*outer, last]
     if all(map(known_equal, tensor.stride(), dense_strides(tensor.shape, order))):

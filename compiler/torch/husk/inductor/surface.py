@@ -637,6 +637,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   "torch.fx.experimental.proxy_tensor": (uses("make_fx", "traces a part of a graph"),),
   "torch.fx.experimental.symbolic_shapes": (
     uses("statically_known_true", "asks without a condition"),
+    uses("free_unbacked_symbols", "whether the data decides a size (host_complex.py)"),
     uses("CallMethodKey ConvertIntKey DivideByKey", "the path to a number in a result"),
     uses(
       "axioms deferred_runtime_asserts divisible fake_tensor_cache frozen guards"

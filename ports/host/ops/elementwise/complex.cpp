@@ -21,8 +21,8 @@ Complex128 real(double value) { return {value, 0}; }
 
 using UnaryFunction = Complex128 (*)(Complex128 a);
 
-// a / b by R. Smith's algorithm, as PyTorch has it: no square overflows, and where a part is infinite
-// or b is 0, the same parts are NaN.
+// a / b by R. Smith's algorithm, as PyTorch has it: no square overflows, and where a part is
+// infinite or b is 0, the same parts are NaN.
 Complex128 divide(Complex128 a, Complex128 b) {
   const double re = std::fabs(b.re), im = std::fabs(b.im);
   if (re >= im) {

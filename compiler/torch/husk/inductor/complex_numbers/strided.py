@@ -79,7 +79,7 @@ def _order(op: Any, layout: torch.Tensor) -> list[int]:
 
 def _in_memory(parts: Parts, order: Sequence[int]) -> torch.Tensor:
   """The numbers in the order of the memory, a row for each."""
-  return stacked(Parts(*(part.permute(*order).reshape(-1) for part in (parts.re, parts.im))))
+  return stacked(Parts(*(part.permute(list(order)).reshape(-1) for part in (parts.re, parts.im))))
 
 
 def _doubled(size: Any, stride: Any, storage_offset: Any = None, *, own: Any) -> tuple[Any, ...]:

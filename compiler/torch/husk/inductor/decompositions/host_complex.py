@@ -74,20 +74,24 @@ def _pairs(x: torch.Tensor) -> torch.Tensor:
 
 
 def _complex_empty(op: Any) -> Callable[..., Any]:
-  """A function that makes a complex tensor whose elements nobody has written, as a view of a real
-  one."""
+  """A function that makes a tensor whose elements nobody has written. A complex one is a view of a
+  real one, and one like a complex tensor is one like its real parts."""
   import torch
 
   def empty(*args: Any, **kwargs: Any) -> Any:
-    dtype = kwargs.get("dtype")
-    if dtype is None and args and isinstance(args[0], torch.Tensor):
-      dtype = args[0].dtype
-    if dtype is None or not dtype.is_complex:
+    like = args[0] if args and isinstance(args[0], torch.Tensor) else None
+    is_like_complex = like is not None and like.is_complex()
+    dtype = kwargs.get("dtype") or (None if like is None else like.dtype)
+    if dtype is None or not (dtype.is_complex or is_like_complex):
       return NotImplemented
-    like = op(*args, **{**kwargs, "dtype": dtype.to_real()})
-    strides = [*(2 * stride for stride in like.stride()), 1]
+    if is_like_complex:
+      args = (_pairs(args[0]).select(-1, 0), *args[1:])
+    real = op(*args, **{**kwargs, "dtype": dtype.to_real() if dtype.is_complex else dtype})
+    if not dtype.is_complex:
+      return real
+    strides = [*(2 * stride for stride in real.stride()), 1]
     return torch.view_as_complex(
-      torch.empty_strided([*like.shape, 2], strides, dtype=like.dtype, device=like.device)
+      torch.empty_strided([*real.shape, 2], strides, dtype=real.dtype, device=real.device)
     )
 
   return empty

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..layouts import order_in_memory
+from ..layouts import dense_strides, known_equal, order_in_memory
 
 if TYPE_CHECKING:
   import torch
@@ -34,12 +34,13 @@ def _index_fill(x: torch.Tensor, dim: int, index: torch.Tensor, value: Any) -> A
   of Inductor writes into a tensor if the order is another one, which Inductor refuses."""
   import torch
 
-  if x.dim() < 2 or x.is_contiguous():
+  # A dimension of one element may have any stride, also of a contiguous tensor.
+  if all(map(known_equal, x.stride(), dense_strides(x.shape, range(x.dim())))):
     return NotImplemented
   strides = x.stride()
   order = order_in_memory(x)
   if all(isinstance(stride, int) for stride in strides):
     order = sorted(order, key=lambda d: -strides[d])
-  given = x.permute(order).contiguous()
+  given = x.permute(order).clone(memory_format=torch.contiguous_format)
   filled = torch.index_fill(given, order.index(dim % x.dim()), index, value)
   return filled.permute([order.index(d) for d in range(x.dim())])
