@@ -30,6 +30,9 @@
 # A stage that fails stops no other stage, but for `setup`: all run, the summary says which failed,
 # and the exit status is then 1. tests/run_test.sh tests that.
 set -euo pipefail
+# PyTorch's threads wait for one another without processor time. By default they spin, and take the
+# cores of the tests that run beside them: a part of the tests of operators took six times as long.
+export OMP_WAIT_POLICY=passive
 summary=build/test-summary.txt
 running=()
 finish() {
