@@ -3,7 +3,7 @@
 # the distribution, and Python environments under build/. It prints first what it will install, and
 # does nothing if all is there.
 #   .ci/setup.sh [OPTION...]
-#     --no-python    no Python environment
+#     --no-python    no Python environment, not even those of the options before it
 #     --torch-2.15   also build/venv215, with the newest PyTorch that the exporter supports
 #     --torch-newest also build/venv-newest, with the newest PyTorch of PyPI
 #     --languages    also the compilers of tests/bindings/run.sh
