@@ -3,7 +3,7 @@
 # the distribution, and Python environments under build/. It prints first what it will install, and
 # does nothing if all is there.
 #   .ci/setup.sh [OPTION...]
-#     --no-python    no Python environment
+#     --no-python    no Python environment, not even those of the options before it
 #     --torch-2.15   also build/venv215, with the newest PyTorch that the exporter supports
 #     --torch-newest also build/venv-newest, with the newest PyTorch of PyPI
 #     --languages    also the compilers of tests/bindings/run.sh
@@ -16,9 +16,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-packages=(g++ clang llvm libclang-rt-dev cmake ninja-build flatbuffers-compiler libflatbuffers-dev
-  libmimalloc-dev libsodium-dev libcli11-dev libfmt-dev nlohmann-json3-dev libdlpack-dev
-  libgtest-dev doxygen pkgconf python3-dev python3-venv ca-certificates
+packages=(g++ clang lld llvm libclang-rt-dev cmake ninja-build flatbuffers-compiler
+  libflatbuffers-dev libmimalloc-dev libsodium-dev libcli11-dev libfmt-dev nlohmann-json3-dev
+  libdlpack-dev libgtest-dev doxygen pkgconf python3-dev python3-venv ca-certificates
   g++-aarch64-linux-gnu qemu-user)   # the last two: the stage aarch64 of tests/run.sh
 declare -A environments=([venv]=compiler/torch/requirements.txt)
 for option; do

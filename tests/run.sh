@@ -2,10 +2,13 @@
 # Sets up this machine and runs every test that needs no GPU. Debian 12 or Ubuntu 24.04.
 #   tests/run.sh [STAGE...]
 # tests/README.md says what each stage is, when to run it alone, and how long it takes. Stages that
-# are named run one after the other. By default these run first:
-#   style         formatting, ruff, line lengths, types of the exporter
+# are named run one after the other. By default two rows of stages run at the same time, since few
+# stages keep two cores busy all the time; first
 #   release       g++, as it is installed; all tests of C and C++
-# and then two rows of stages at the same time, since few stages keep two cores busy all the time:
+# and
+#   environments  the Python environments of all stages, which `release` does not need
+#   style         formatting, ruff, line lengths, types of the exporter
+# and then
 #   aarch64       tests of code for one processor, cross-built for 64-bit Arm, run by qemu
 #   tsan          clang; the tests with threads under ThreadSanitizer
 #   fuzz          clang; all tests of C and C++ under ASan and UBSan, and the fuzzers
@@ -27,9 +30,12 @@
 #   package           pip install of the package into an empty environment, and its use there
 #   asan              g++; all tests of C and C++ under ASan and UBSan
 #   mutation          removes each check of the runtime in turn: the tests must notice
-# A stage that fails stops no other stage, but for `setup`: all run, the summary says which failed,
-# and the exit status is then 1. tests/run_test.sh tests that.
+# A stage that fails stops no other stage, but for `setup` and `environments`: all run, the summary
+# says which failed, and the exit status is then 1. tests/run_test.sh tests that.
 set -euo pipefail
+# PyTorch's threads wait for one another without processor time. By default they spin, and take the
+# cores of the tests that run beside them: a part of the tests of operators took six times as long.
+export OMP_WAIT_POLICY=passive
 summary=build/test-summary.txt
 running=()
 finish() {
@@ -37,7 +43,7 @@ finish() {
     kill -- "-$row" 2>/dev/null || true
   done
   echo "== summary"
-  for name in setup "${stages[@]}" ${rows[*]}; do
+  for name in setup "${stages[@]}" ${first_rows[*]} ${rows[*]}; do
     cat "build/stages/$name.line" 2>/dev/null || true
   done | tee $summary
 }
@@ -104,9 +110,9 @@ extension() {
 
 stage() {
   case $1 in
-    setup)
+    setup | environments)
       local options=()
-      local all=" ${stages[*]} ${rows[*]} "
+      local all=" ${stages[*]} ${first_rows[*]} ${rows[*]} "
       [[ $all != *" python-2.15"* ]] || options+=(--torch-2.15)
       if [[ $all == *" python-surface "* && ! ${HUSK_TORCH:-} ]]; then
         rm -rf build/venv-newest   # PyPI may have a newer one
@@ -115,6 +121,7 @@ stage() {
       [[ $all != *" languages "* ]] || options+=(--languages)
       [[ $all != *" servers "* ]] || options+=(--servers)
       [[ $all != *" style "* && $all != *" tidy "* ]] || options+=(--style)
+      [[ $1 == environments || $all != *" environments "* ]] || options+=(--no-python)
       .ci/setup.sh "${options[@]}"
       result=done
       ;;
@@ -278,11 +285,27 @@ run_row() {
   done
 }
 
+# run_rows ROW...: rows of stages at the same time.
+run_rows() {
+  local row
+  for row; do
+    # The first row has the time that the second one leaves, in which servers have to answer.
+    # shellcheck disable=SC2086
+    (set +m; ((${#running[@]})) || renice -n 19 "$BASHPID" >/dev/null; run_row $row) &
+    running+=($!)
+  done
+  for row; do
+    wait -n
+  done
+  running=()
+}
+
 main() {
   stages=("$@")
+  first_rows=()
   rows=()
   if ((${#stages[@]} == 0)); then
-    stages=(style release)
+    first_rows=("release" "environments style")
     rows=("aarch64 tsan fuzz"
       "tidy install small docs languages servers binding python python-2.15")
   fi
@@ -291,22 +314,15 @@ main() {
   mkdir build/stages   # what each stage prints, if rows run, and its line of the summary
   trap finish EXIT
   trap 'exit 130' INT
-  local name row
+  local name
   for name in setup "${stages[@]}"; do
     run_stage "$name"
     [[ $name != setup || ! -e build/stages/failed ]] || exit 1
   done
   set -m   # each row is a process group, which `finish` ends
-  for row in "${rows[@]}"; do
-    # The first row has the time that the second one leaves, in which servers have to answer.
-    # shellcheck disable=SC2086
-    (set +m; ((${#running[@]})) || renice -n 19 "$BASHPID" >/dev/null; run_row $row) &
-    running+=($!)
-  done
-  for row in "${rows[@]}"; do
-    wait -n
-  done
-  running=()
+  run_rows "${first_rows[@]}"
+  ! grep -qsx environments build/stages/failed || exit 1
+  run_rows "${rows[@]}"
   [[ ! -e build/stages/failed ]] || exit 1
 }
 

@@ -44,8 +44,8 @@ line() {
   grep -q "^$1: $2; [0-9]" build/test-summary.txt || fail "no '$1: $2' in the summary"
 }
 
-all="setup style release aarch64 tsan fuzz tidy install small docs languages servers binding python
-  python-2.15"
+all="setup release environments style aarch64 tsan fuzz tidy install small docs languages servers
+  binding python python-2.15"
 began() {
   [[ $(sort began) == "$(printf '%s\n' $1 | sort)" ]] || fail "these stages began: $(xargs <began)"
 }
@@ -72,4 +72,9 @@ line style "4 passed"
 check "setup fails" 1 "setup:command"
 began setup
 line setup failed
+
+check "environments fail" 1 "environments:command"
+began "setup release environments style"
+line environments failed
+line release "4 passed"
 echo "tests/run_test.sh: passed"

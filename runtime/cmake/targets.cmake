@@ -14,8 +14,8 @@ function(husk_warnings target)
   endif()
 endfunction()
 
-# For tools and tests of an instrumented build: -O0 halves the time of the compiler. What they test
-# keeps its options.
+# For tools of an instrumented build: -O0 halves the time of the compiler. What they call keeps its
+# options.
 function(husk_unoptimized_if_sanitized target)
   if(HUSK_SANITIZE)
     target_compile_options(${target} PRIVATE -O0)

@@ -298,7 +298,8 @@ void measure_plans(const Family& family, uint32_t buffers, size_t plans) {
       column.add(planned, times.least);
     };
     place(lives, nullptr, none);
-    const Times times = measure(0, [&] { planned = searcher.place(lives.blocks.data(), count); });
+    const Times times = measure(smoke ? kOnce : 0,
+                                [&] { planned = searcher.place(lives.blocks.data(), count); });
     search.add(planned, times.least);
     const std::vector<uint32_t> found = by_offset(lives);
     place(lives, found.data(), order);

@@ -11,8 +11,9 @@ struct Times {
   double least = 0, median = 0;  // microseconds per call
 };
 
-// Calls `body` for about `seconds` after a first call that does not count, or once if `seconds` is
-// 0.
+// Calls `body` for about `seconds` after a first call that does not count, or once after it if
+// `seconds` is 0. If `seconds` is kOnce, the first call is the only one, and counts.
+constexpr double kOnce = -1;
 Times measure(double seconds, const std::function<void()>& body);
 
 // Prints one line: a name, the median and the minimum of the samples, and the target. On a machine

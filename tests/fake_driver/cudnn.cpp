@@ -295,6 +295,13 @@ void each_product(const Problem& p, const Visit& visit) {
   });
 }
 
+// The offset of the last element.
+int64_t last_of(const Tensor& tensor) {
+  int64_t last = 0;
+  for (int64_t d = 0; d < tensor.rank; ++d) last += (tensor.sizes[d] - 1) * tensor.strides[d];
+  return last;
+}
+
 void convolve(const void* data) {
   Work w;
   memcpy(&w, data, sizeof w);
@@ -313,23 +320,23 @@ void convolve(const void* data) {
   };
   const Tensor& written = p.backward ? p.image : p.result;
   void* out = w.tensors[p.backward ? 0 : 2];
-  std::map<int64_t, double> sums;
-  each(written,
-       [&](const int64_t* position) { sums[offset(written, position)] = w.engine == 0 ? 1 : 0; });
+  std::vector<double> sums(static_cast<size_t>(last_of(written) + 1), w.engine == 0 ? 1 : 0);
+  const auto sum_at = [&](int64_t at) -> double& { return sums[static_cast<size_t>(at)]; };
   each_product(p, [&](const int64_t* image, const int64_t* filter, const int64_t* result) {
     const double tap = read(w.tensors[1], offset(p.filter, filter));
     if (p.backward)
-      sums[offset(p.image, image)] += tap * read(w.tensors[2], offset(p.result, result));
+      sum_at(offset(p.image, image)) += tap * read(w.tensors[2], offset(p.result, result));
     else
-      sums[offset(p.result, result)] += tap * read(w.tensors[0], offset(p.image, image));
+      sum_at(offset(p.result, result)) += tap * read(w.tensors[0], offset(p.image, image));
   });
-  for (const auto& [at, sum] : sums) fake::store(type, out, at, sum);
+  each(written, [&](const int64_t* position) {
+    const int64_t at = offset(written, position);
+    fake::store(type, out, at, sum_at(at));
+  });
 }
 
 fake_range range(const Tensor& tensor, const void* at) {
-  int64_t last = 0;
-  for (int64_t d = 0; d < tensor.rank; ++d) last += (tensor.sizes[d] - 1) * tensor.strides[d];
-  return {at, static_cast<uint64_t>(last + 1) * fake::width(number(tensor.type))};
+  return {at, static_cast<uint64_t>(last_of(tensor) + 1) * fake::width(number(tensor.type))};
 }
 
 }  // namespace

@@ -94,20 +94,21 @@ size_t place_of(const Image4& tensor, const std::vector<int64_t>& at) {
 // Adds the products of a convolution to its result, or to its image if it is transposed.
 void convolve(const ConvolutionCase& c, Image4* image, const Image4& filter, Image4* result) {
   const int64_t of_group = c.filter[0] / c.groups;
+  std::vector<int64_t> taps = filter.sizes, in(taps.size()), at(taps.size());
+  taps[0] = 1;
   each(result->sizes, [&](const std::vector<int64_t>& out) {
-    std::vector<int64_t> taps = filter.sizes;
-    taps[0] = 1;
-    each(taps, [&](std::vector<int64_t> tap) {
-      std::vector<int64_t> in = out;
-      in[1] = out[1] / of_group * c.filter[1] + tap[1];
-      tap[0] = out[1];
+    double& other = result->values[place_of(*result, out)];
+    in[0] = out[0];
+    each(taps, [&](const std::vector<int64_t>& tap) {
       for (size_t d = 2; d < in.size(); ++d) {
         in[d] = out[d] * c.stride[d - 2] - c.padding[d - 2] + tap[d] * c.dilation[d - 2];
         if (in[d] < 0 || in[d] >= image->sizes[d]) return;
       }
-      double &one = image->values[place_of(*image, in)],
-             &other = result->values[place_of(*result, out)];
-      const double weight = filter.values[place_of(filter, tap)];
+      in[1] = out[1] / of_group * c.filter[1] + tap[1];
+      at = tap;
+      at[0] = out[1];
+      double& one = image->values[place_of(*image, in)];
+      const double weight = filter.values[place_of(filter, at)];
       if (c.transposed)
         one += weight * other;
       else

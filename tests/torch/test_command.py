@@ -1,12 +1,17 @@
 """The command `python -m husk`."""
 
+import atexit
 import contextlib
+import functools
+import json
 import os
+import pathlib
 import pty
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 
 import built_tools
 import pytest
@@ -25,18 +30,47 @@ def environment(**changes):
   return {**variables, **changes}
 
 
+@functools.cache
+def server():
+  """The process that runs commands, which ends with this one."""
+  process = subprocess.Popen(
+    [sys.executable, built_tools.ROOT / "tests" / "torch" / "helpers" / "command_server.py"],
+    env=environment(),
+    cwd=built_tools.ROOT,
+    stdin=subprocess.PIPE,
+    stdout=subprocess.PIPE,
+    text=True,
+    start_new_session=True,  # with its children it is one group of processes
+  )
+  atexit.register(process.communicate)
+  return process
+
+
 def husk(*arguments, **changes):
+  """Runs the command in a process that has PyTorch, which takes seconds to import."""
+  words = [str(argument) for argument in arguments]
+  with tempfile.TemporaryDirectory() as name:
+    print(json.dumps((words, environment(**changes), name)), file=server().stdin, flush=True)
+    status = int(server().stdout.readline())
+    folder = pathlib.Path(name)
+    return subprocess.CompletedProcess(
+      words, status, (folder / "out").read_text(), (folder / "err").read_text()
+    )
+
+
+def husk_alone(*arguments):
+  """Runs the command as an application does."""
   return subprocess.run(
     [sys.executable, "-m", "husk", *map(str, arguments)],
     capture_output=True,
     text=True,
-    env=environment(**changes),
+    env=environment(),
     cwd=built_tools.ROOT,
   )
 
 
 def test_help():
-  done = husk("--help")
+  done = husk_alone("--help")
   assert done.returncode == 0 and "FILE.py:FUNCTION" in done.stdout
 
 
@@ -50,7 +84,7 @@ def test_option_keep_keeps_intermediate_files(tmp_path):
 
 def test_writes_an_artifact(tmp_path):
   built_tools.built("huskc")
-  done = husk(f"{MODELS}:sum_of_two", "-o", tmp_path / "sum.husk")
+  done = husk_alone(f"{MODELS}:sum_of_two", "-o", tmp_path / "sum.husk")
   assert done.returncode == 0, done.stderr
   assert (tmp_path / "sum.husk").read_bytes()[:4] == b"HUSK"
   assert f"husk: {tmp_path}/sum.husk: " in done.stderr and "1 kernels)" in done.stderr
