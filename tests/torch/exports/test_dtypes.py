@@ -45,6 +45,14 @@ EXACT = {
       ((9, 2), 0, torch.int32),
     )
   },
+  **{
+    f"sums of {count} {dtype}": (
+      lambda x: (x.sum(dtype=x.dtype), x.reshape(-1, 5).sum(0, dtype=x.dtype), x.sum()),
+      ints(0, 9, count, dtype=dtype),
+    )
+    for count in (15, 1000)
+    for dtype in (torch.int8, torch.uint8)
+  },
   "steps between tensors": (
     lambda x, y: torch.linspace(x, y, 50, dtype=torch.int16),
     torch.tensor(4.3),
@@ -94,9 +102,9 @@ EXACT = {
   ),
   "bilinear form of ints": (
     lambda x, y, w: F.bilinear(x, y, w),
-    ints(-3, 3, 2, 3, dtype=torch.int16),
-    ints(-3, 3, 2, 4, dtype=torch.int16),
-    ints(-3, 3, 5, 3, 4, dtype=torch.int16),
+    ints(-9, 9, 8, 8, dtype=torch.int8),
+    ints(-9, 9, 8, 8, dtype=torch.int8),
+    ints(-9, 9, 8, 8, 8, dtype=torch.int8),
   ),
 }
 

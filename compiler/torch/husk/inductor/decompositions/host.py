@@ -26,6 +26,8 @@ def table() -> dict[Any, Callable[..., Any]]:
     aten._trilinear.default: _of_ints(product.table()[aten._trilinear.default]),
     **{op: _of_bytes(op) for op in resize.table()},
     aten.linalg_matrix_exp.default: _matrix_exp,
+    aten.sum.default: _sum_of_bytes(aten.sum.default),
+    aten.sum.dim_IntList: _sum_of_bytes(aten.sum.dim_IntList),
     aten.argmin.default: _in_wide_ints(aten.argmin.default),
     aten.argmax.default: _in_wide_ints(aten.argmax.default),
   }
@@ -62,6 +64,21 @@ def _of_ints(decomposition: Callable[..., Any]) -> Callable[..., Any]:
     return decomposition(x, *args, **kwargs)
 
   return decomposed
+
+
+def _sum_of_bytes(op: Any) -> Callable[..., Any]:
+  """A sum that is an int of 8 bits as one of 32 bits. Inductor's kernels of vectors add elements
+  behind the end in the smaller type."""
+  import torch
+
+  small = (torch.int8, torch.uint8)
+
+  def summed(x: torch.Tensor, *args: Any, dtype: torch.dtype | None = None, **kwargs: Any) -> Any:
+    if dtype not in small:
+      return NotImplemented
+    return op(x, *args, dtype=torch.int32, **kwargs).to(dtype)
+
+  return summed
 
 
 def _in_wide_ints(op: Any) -> Callable[..., Any]:
