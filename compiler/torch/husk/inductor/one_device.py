@@ -129,16 +129,20 @@ def _move(module: torch.fx.GraphModule, device: torch.device, inputs: Collection
 
 
 def _move_constant(module: torch.fx.GraphModule, node: torch.fx.Node, device: torch.device) -> None:
-  """Copies a constant of the graph to the device."""
+  """Copies a constant of the graph to the device. The graph has the tensor itself, which fake
+  tensors take from `lift_fresh_copy` alone."""
   import torch
 
   value: Any = node.meta.get("val")
   if not _on_cpu(value):
     return
   with module.graph.inserting_after(node):
-    copy = module.graph.call_function(torch.ops.prims.device_put.default, (node, device))
+    lifted = module.graph.call_function(torch.ops.aten.lift_fresh_copy.default, (node,))
+  with module.graph.inserting_after(lifted):
+    copy = module.graph.call_function(torch.ops.prims.device_put.default, (lifted, device))
+  lifted.meta = dict(node.meta)
   copy.meta = {**node.meta, "val": torch_compat.fake_on(value, device)}
-  node.replace_all_uses_with(copy, delete_user_cb=lambda user: user is not copy)
+  node.replace_all_uses_with(copy, delete_user_cb=lambda user: user is not lifted)
 
 
 def _name_device(node: torch.fx.Node, device: torch.device) -> None:
