@@ -8,8 +8,11 @@ import built_tools  # noqa: F401  (finds huskc)
 import pytest
 import torch
 from husk.errors import Unsupported
+from husk.inductor import one_device
 from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
+from torch._subclasses import FakeTensorMode
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 try:
   import gpu_graphs
@@ -164,6 +167,24 @@ def test_what_a_graph_writes_on_the_cpu_is_there_when_it_returns(compiled):
   assert "load(__file__, 'cuda:0', [], 'auto', [], True)" in source
   hir, source = compiled(lambda x, y: x + copied(y, GPU), on_gpu(4), ((4,), torch.float32, "cpu"))
   assert "load(__file__, 'cuda:0', [], 'auto', [1], False)" in source
+
+
+def test_constants_become_fake_tensors():
+  """On a GPU Inductor propagates fake tensors and takes no real one among them."""
+  mode = FakeTensorMode()
+  with mode:
+    x = torch.empty(3, device=GPU)
+  graph = torch.fx.Graph()
+  placeholder, constant = graph.placeholder("x"), graph.get_attr("constant")
+  product = graph.call_function(torch.ops.aten.mul.Tensor, (placeholder, constant))
+  graph.output((product,))
+  value = torch.tensor([1.0, 2.0, 3.0])
+  placeholder.meta["val"], product.meta["val"] = x, x
+  constant.meta["val"] = mode.from_tensor(value)
+  module = torch.fx.GraphModule({"constant": value}, graph)
+  one_device.move(module, torch.device(GPU))
+  (result,) = FakeTensorProp(module, mode).propagate_dont_convert_inputs(x)
+  assert result.device == torch.device(GPU)
 
 
 def test_numbers_that_are_only_read_need_no_memory_of_the_host(compiled):
