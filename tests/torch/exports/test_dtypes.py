@@ -148,6 +148,16 @@ def test_bytes_of_an_image_are_rounded(tmp_path, mode):
   assert (made.double() - exact).abs().max() <= 0.5 + 1e-4
 
 
+def test_the_last_element_of_a_conversion(tmp_path):
+  """GCC 12 and 13 have an internal error when they vectorize it."""
+  model = FunctionModule(lambda self, x: x.double())
+  x = torch.arange(625.0) / 8
+  husk.export(model, (x,), tmp_path / "a.husk", targets=("host:avx2",), progress=False)
+  if "avx2" in ISAS:
+    made = torch.as_tensor(husk.load(tmp_path / "a.husk")(x))
+    torch.testing.assert_close(made, x.double(), rtol=0, atol=0)
+
+
 def test_exponential_of_a_matrix_of_bf16(tmp_path):
   x = torch.randn(2, 3, 3, generator=torch.Generator().manual_seed(1)).bfloat16()
   made = host(tmp_path, torch.linalg.matrix_exp, x)

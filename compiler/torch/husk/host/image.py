@@ -203,7 +203,19 @@ def _add_object(isa: Isa, objects: Sequence[str], folder: pathlib.Path) -> None:
 
 
 def _compile(command: Sequence[str], headers: str, folder: pathlib.Path) -> None:
-  """Compiles kernels.cpp to kernels.o, with precompiled headers if this machine has them."""
+  """Compiles kernels.cpp to kernels.o."""
+  try:
+    _compile_once(command, headers, folder)
+  except CompileError as error:
+    if "internal compiler error" not in str(error):
+      raise
+    # GCC 12 and 13 end while they vectorize a conversion of one f32 to f64, which is the end of
+    # some loops. Loops that matter are vectors in the text already.
+    _compile_once([*command, "-fno-tree-vectorize"], headers, folder)
+
+
+def _compile_once(command: Sequence[str], headers: str, folder: pathlib.Path) -> None:
+  """Compiles kernels.cpp with precompiled headers, if this machine has them."""
   unit = ["-c", "kernels.cpp", "-o", "kernels.o"]
   if ready := precompiled.folder(command, headers):
     try:
