@@ -96,7 +96,7 @@ UNORDERED = (
 # values. Any of their places is right, and an operator without `stable` keeps no order.
 PLACES = ("argsort", "kthvalue", "median", "mode", "msort", "nanmedian", "sort", "topk")
 # In eager mode a CPU computes these in integers if the image has bytes, with an error of 1, and a
-# GPU does not take them (tests/torch/exports/test_dtypes.py).
+# GPU does not take them (tests/torch/exports/test_rare_dtypes.py).
 RESIZED = ("interpolate_bilinear", "interpolate_bicubic", "upsample_bilinear", "upsample_bicubic")
 FEW_VALUES = frozenset(
   {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16}
