@@ -27,6 +27,7 @@
 #   python-2.15-all   all tests of the exporter with torch 2.15
 #   python-surface    which private names of PyTorch its newest version lacks, or the version in the
 #                     environment HUSK_TORCH
+#   python-free-threaded  the runtime in Python, with the free-threaded Python HUSK_FREE_THREADED
 #   package           pip install of the package into an empty environment, and its use there
 #   asan              g++; all tests of C and C++ under ASan and UBSan
 #   mutation          removes each check of the runtime in turn: the tests must notice
@@ -234,6 +235,21 @@ stage() {
       runner build/python-surface.log \
         "${HUSK_TORCH:-build/venv-newest}/bin/python" -W ignore tests/surface.py missing
       result=$(tail -n 1 build/python-surface.log)
+      ;;
+    python-free-threaded)
+      [[ -x build/release/bin/huskc ]] || preset release -j2
+      local venv=build/venv-free-threaded log=build/free-threaded
+      "${HUSK_FREE_THREADED:?is the path of a free-threaded Python}" -m venv $venv
+      # The last NumPy with wheels for Python 3.13 without a lock.
+      build/uv/bin/uv pip install -q --only-binary :all: --python $venv/bin/python \
+        torch==2.11.0 'numpy<2.4' pytest nanobind==3.1.0
+      cmake --preset release -B $log -DHUSK_PYTHON=ON -DPython_EXECUTABLE=$PWD/$venv/bin/python \
+        >$log.configure.log || { cat $log.configure.log; exit 1; }
+      cmake --build $log --target husk_python >$log.build.log ||
+        { tail -n 40 $log.build.log; exit 1; }
+      HUSKC=$PWD/build/release/bin/huskc runner $log.log \
+        $venv/bin/python -W ignore -m pytest tests/python -q
+      result=$(tail -n 1 $log.log)
       ;;
     *) echo "tests/run.sh: no stage '$1'" >&2; exit 2 ;;
   esac
