@@ -242,7 +242,7 @@ stage() {
       "${HUSK_FREE_THREADED:?is the path of a free-threaded Python}" -m venv $venv
       # The last NumPy with wheels for Python 3.13 without a lock.
       build/uv/bin/uv pip install -q --only-binary :all: --python $venv/bin/python \
-        torch==2.11.0 'numpy<2.4' pytest nanobind==3.1.0
+        'numpy<2.4' pytest $(grep -E '^(torch|nanobind)=' compiler/torch/requirements.txt)
       cmake --preset release -B $log -DHUSK_PYTHON=ON -DPython_EXECUTABLE=$PWD/$venv/bin/python \
         >$log.configure.log || { cat $log.configure.log; exit 1; }
       cmake --build $log --target husk_python >$log.build.log ||

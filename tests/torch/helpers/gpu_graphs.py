@@ -2,9 +2,11 @@
 
 import re
 
+import pytest
 import torch
 from cuda_numerics import interpreted
 from husk.cuda import fake_cuda, here
+from husk.errors import Unsupported
 from husk.jit import backend, module, text
 from torch._guards import TracingContext, tracing
 from torch._inductor import config
@@ -19,6 +21,17 @@ H200 = fake_cuda.Target.load("h200")
 def on_gpu(*shape, dtype=torch.float32, device="cuda:0"):
   """An input of a graph: its shape, dtype and device."""
   return shape, dtype, device
+
+
+def refusal(run, *args, **options):
+  """The words with which the exporter refuses a graph, whatever PyTorch wraps around them."""
+  with pytest.raises(Exception) as raised:
+    run(*args, **options)
+  error = raised.value
+  while error is not None and not isinstance(error, Unsupported):
+    error = getattr(error, "inner_exception", None) or error.__cause__
+  assert error is not None, raised.value
+  return str(error)
 
 
 class Compiler:

@@ -15,12 +15,11 @@ import pytest
 import torch
 from husk import hir
 from husk.cuda import here
-from husk.errors import Unsupported
 from husk.hir import huskc
 
 try:
   import gpu_graphs
-  from gpu_graphs import H200, on_gpu
+  from gpu_graphs import H200, on_gpu, refusal
   from husk import compiled as save
   from husk.jit import backend, module, operators, recording, regions, saved, sections
 except ImportError as error:
@@ -182,16 +181,6 @@ def test_a_tensor_of_the_cpu_without_dimensions_is_a_number(compiled):
   hir, source = compiled(lambda x, y: x * y, on_gpu(64), ((), torch.float64, "cpu"))
   assert re.search(r"input \w+ float\n", hir)
   assert re.search(r"program\(\w+, \w+\.item\(\)\)", source)
-
-
-def refusal(run, *args, **options):
-  with pytest.raises(Exception) as raised:
-    run(*args, **options)
-  error = raised.value
-  while error is not None and not isinstance(error, Unsupported):
-    error = getattr(error, "inner_exception", None) or error.__cause__
-  assert error is not None, raised.value
-  return str(error)
 
 
 def test_two_gpus_are_refused_by_name(compiled):

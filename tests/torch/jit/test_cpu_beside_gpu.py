@@ -7,7 +7,6 @@ import weakref
 import built_tools  # noqa: F401  (finds huskc)
 import pytest
 import torch
-from husk.errors import Unsupported
 from husk.inductor import one_device
 from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
@@ -16,7 +15,7 @@ from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 try:
   import gpu_graphs
-  from gpu_graphs import on_gpu
+  from gpu_graphs import on_gpu, refusal
   from husk import compiled as save
   from husk.hir import huskc
   from husk.jit import recording, regions, saved, sections
@@ -229,16 +228,6 @@ def test_a_graph_that_counts_on_the_cpu_becomes_a_file(is_argument, compiled, tm
   assert ("buffer n of input bytes 8 align 8 on host" in text) == is_argument
   assert re.search(r"buffer \w+ of output bytes 8 align 8 on host", text)
   assert re.search(r"copy \(write n, read \w+\)", text)
-
-
-def refusal(run, *args):
-  with pytest.raises(Exception) as raised:
-    run(*args)
-  error = raised.value
-  while error is not None and not isinstance(error, Unsupported):
-    error = getattr(error, "inner_exception", None) or error.__cause__
-  assert error is not None, raised.value
-  return str(error)
 
 
 def test_random_numbers_of_the_cpu_are_refused(compiled):

@@ -41,7 +41,7 @@ def _of_bytes(resized: Any) -> Callable[..., Any]:
   def decomposed(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     if x.dtype is not torch.uint8:
       return NotImplemented
-    return resized(x.to(torch.float32), *args, **kwargs).round().clamp(0, 255).to(torch.uint8)
+    return resize.as_bytes(resized(x.to(torch.float32), *args, **kwargs))
 
   return decomposed
 

@@ -126,20 +126,16 @@ def _any(x: torch.Tensor, dim: Any = None, keepdim: bool = False) -> torch.Tenso
   return torch.ops.aten.any.dims(x != 0, dim, keepdim)
 
 
-def _truth(x: torch.Tensor) -> torch.Tensor:
-  return x != 0
-
-
 def _logical_and(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-  return _truth(x) & _truth(y)
+  return (x != 0) & (y != 0)
 
 
 def _logical_or(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-  return _truth(x) | _truth(y)
+  return (x != 0) | (y != 0)
 
 
 def _logical_xor(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-  return _truth(x) ^ _truth(y)
+  return (x != 0) ^ (y != 0)
 
 
 def _ldexp(x: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:

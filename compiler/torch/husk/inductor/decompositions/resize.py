@@ -62,7 +62,14 @@ def _resized(
   # The sums are reductions, not products of matrices, which may have the precision of TF32.
   wide = (x.to(dtype).unsqueeze(-2) * right).sum(-1)
   result = (wide.unsqueeze(-3) * down.unsqueeze(-1)).sum(-2)
-  return result.to(x.dtype) if x.is_floating_point() else result.round().clamp(0, 255).to(x.dtype)
+  return result.to(x.dtype) if x.is_floating_point() else as_bytes(result)
+
+
+def as_bytes(image: torch.Tensor) -> torch.Tensor:
+  """An image of floats as one of bytes."""
+  import torch
+
+  return image.round().clamp(0, 255).to(torch.uint8)
 
 
 def _weights(

@@ -245,6 +245,25 @@ def _pixels(
   )
 
 
+def _pixels_of_regions(
+  x: torch.Tensor, rois: torch.Tensor, scale: float, height: int, width: int, last: int
+) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+  """The pixels of regions along both axes. `last` is 1 if a region has the pixel in which it ends,
+  and 0 if it has not."""
+  dtype = _precision(x)
+  left, top, right, bottom = (_rounded(rois[:, at].to(dtype) * scale) for at in range(1, 5))
+  axes = ((top, bottom, height, x.shape[2]), (left, right, width, x.shape[3]))
+  return [
+    _pixels(begin, (end - begin + last).clamp(min=1), cells, size, size - 1 + last)
+    for begin, end, cells, size in axes
+  ]
+
+
+def _count(rows: Any, columns: Any) -> torch.Tensor:
+  """How many pixels the cells of regions have."""
+  return rows[2][:, None, :, None] * columns[2][:, None, None, :]
+
+
 def _pixel_values(
   x: torch.Tensor, image: torch.Tensor, channel: torch.Tensor, rows: Any, columns: Any
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -270,11 +289,7 @@ def _roi_pool(
   """The largest pixel of each cell, and its place in the image. NaN is never the largest."""
   import torch
 
-  dtype = _precision(x)
-  left, top, right, bottom = (_rounded(rois[:, at].to(dtype) * spatial_scale) for at in range(1, 5))
-  height, width = ((end - begin + 1).clamp(min=1) for begin, end in ((top, bottom), (left, right)))
-  rows = _pixels(top, height, pooled_height, x.shape[2], x.shape[2])
-  columns = _pixels(left, width, pooled_width, x.shape[3], x.shape[3])
+  rows, columns = _pixels_of_regions(x, rois, spatial_scale, pooled_height, pooled_width, 1)
   channel = _counted(x.shape[1], x).reshape(1, -1, 1, 1)
   values, places, used = _pixel_values(x, _image_of(rois, x.shape[0]), channel, rows, columns)
   least = max(torch.finfo(torch.float32).min, torch.finfo(x.dtype).min)
@@ -284,9 +299,8 @@ def _roi_pool(
   is_largest = used & (values == largest[..., None, None])
   behind = x.shape[2] * x.shape[3]
   argmax = torch.where(is_largest, places, behind).amin([4, 5])
-  empty = (rows[2][:, None, :, None] * columns[2][:, None, None, :]) == 0
   return (
-    torch.where(empty, 0.0, largest),
+    torch.where(_count(rows, columns) == 0, 0.0, largest),
     torch.where(argmax == behind, -1, argmax).to(torch.int32),
   )
 
@@ -301,14 +315,11 @@ def _ps_roi_pool(
   import torch
 
   dtype = _precision(x)
-  left, top, right, bottom = (_rounded(rois[:, at].to(dtype) * spatial_scale) for at in range(1, 5))
-  height, width = ((end - begin).clamp(min=1) for begin, end in ((top, bottom), (left, right)))
-  rows = _pixels(top, height, pooled_height, x.shape[2], x.shape[2] - 1)
-  columns = _pixels(left, width, pooled_width, x.shape[3], x.shape[3] - 1)
+  rows, columns = _pixels_of_regions(x, rois, spatial_scale, pooled_height, pooled_width, 0)
   channel = _mapped_channels(x, pooled_height, pooled_width)
   values, _, used = _pixel_values(x, _image_of(rois, x.shape[0]), channel, rows, columns)
   total = torch.where(used, values.to(dtype), 0.0).sum([4, 5])
-  count = rows[2][:, None, :, None] * columns[2][:, None, None, :]
+  count = _count(rows, columns)
   mean = torch.where(count == 0, 0.0, total / count.clamp(min=1).to(dtype))
   return _with_mapping(mean.to(x.dtype), channel)
 
