@@ -3,6 +3,7 @@ functions of a target are exported into one artifact."""
 
 import functools
 import math
+import re
 
 import husk
 import pytest
@@ -10,6 +11,8 @@ import torch
 from cuda_numerics import computed
 from export_and_compare import ISAS
 from function_module import FunctionModule
+from husk.cuda import kernels
+from husk.inductor.decompositions import special
 from torch.nn import functional as F
 
 GRID = ((5, 1, 6, 5, 6), (4, 2, 5, 7, 8), (9, 9, 7, 4, 2))
@@ -167,6 +170,30 @@ def test_exponential_of_a_matrix_of_bf16(tmp_path):
   )
 
 
+def test_exponential_of_a_matrix_of_halves_for_cuda(tmp_path):
+  x = torch.randn(2, 3, 3, generator=torch.Generator().manual_seed(1))
+
+  def function(self, x):
+    return torch.linalg.matrix_exp(x.half()), torch.linalg.matrix_exp(x.bfloat16())
+
+  (made,) = computed(FunctionModule(function), (x,), None, [{"x": x}], tmp_path)
+  for one, tolerance in zip(made.values(), (2**-10, 2**-7), strict=True):
+    expected = torch.linalg.matrix_exp(x.to(one.dtype).double())
+    torch.testing.assert_close(one.double(), expected, rtol=tolerance, atol=1e-3)
+
+
+def test_incomplete_gamma_functions_of_doubles():
+  """The decomposition itself: Triton's interpreter has a logarithm of the gamma function whose
+  error is larger."""
+  a, x = (
+    torch.rand(400, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)) * 9
+    for seed in (1, 2)
+  )
+  decompositions = special.table()
+  for op in (torch.ops.aten.igamma.default, torch.ops.aten.igammac.default):
+    torch.testing.assert_close(decompositions[op](a, x), op(a, x), rtol=1e-13, atol=1e-15)
+
+
 def test_resizing_of_doubles_for_cuda(tmp_path):
   x = torch.randn(1, 1, 5, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 
@@ -195,6 +222,57 @@ def test_a_search_among_no_elements_for_cuda(tmp_path, shape):
     lambda self, x: (x + 1, torch.nonzero(x), torch.searchsorted(x, x[..., :1]))
   )
   husk.write(model, (torch.zeros(shape),), tmp_path, targets=("cuda:h200",), progress=False)
+
+
+def searches(edges, rows, columns, order, x, table):
+  return (
+    torch.searchsorted(edges[3:], x),
+    torch.bucketize(x, edges[1::2]),
+    torch.searchsorted((edges * 2)[4:], x, right=True),
+    torch.searchsorted(columns.t(), table),
+    torch.searchsorted(edges[2:8].expand(5, 6), table),
+    torch.searchsorted(rows, table, sorter=order),
+    torch.searchsorted(rows[0], x, sorter=order[0], side="right"),
+    torch.searchsorted(rows[0], 0.3, sorter=order[0]),
+    torch.searchsorted(edges[3:], 7.5),
+    torch.bucketize(2.5, edges.long()[1:]),
+    torch.mode(table.round(), 0),
+  )
+
+
+def test_searches_among_the_elements_of_views_for_cuda(tmp_path, monkeypatch):
+  """Inductor's kernel reads from the begin of the whole tensor, and reads behind the end of a
+  tensor whose last dimension does not lie in a row."""
+  found = []
+
+  def load(name, source, _load=kernels._load):
+    found.append(source)
+    return _load(name, source)
+
+  monkeypatch.setattr(kernels, "_load", load)
+  random = torch.Generator().manual_seed(1)
+  rows = torch.randn(5, 6, generator=random)
+  given = {
+    "edges": torch.arange(12.0),
+    "rows": rows,
+    "columns": torch.randn(6, 5, generator=random).sort(0).values,
+    "order": rows.sort(-1).indices,
+    "x": torch.rand(40, generator=random) * 12,
+    "table": torch.randn(5, 3, generator=random) * 3,
+  }
+  model = FunctionModule(
+    lambda self, edges, rows, columns, order, x, table: searches(
+      edges, rows, columns, order, x, table
+    )
+  )
+  (made,) = computed(model, (*given.values(),), None, [given], tmp_path)
+  expected = torch.utils._pytree.tree_leaves(searches(**given))
+  for one, other in zip(made.values(), expected, strict=True):
+    torch.testing.assert_close(one, other, rtol=0, atol=0)
+  searched = [
+    re.findall(r"binary_search\(\w+, \w+, \w+, \w+, (\w+)", source) for source in found
+  ]
+  assert {distance for each in searched for distance in each} == {"1"}
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

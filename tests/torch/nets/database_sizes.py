@@ -98,6 +98,15 @@ PLACES = ("argsort", "kthvalue", "median", "mode", "msort", "nanmedian", "sort",
 # In eager mode a CPU computes these in integers if the image has bytes, with an error of 1, and a
 # GPU does not take them (tests/torch/exports/test_rare_dtypes.py).
 RESIZED = ("interpolate_bilinear", "interpolate_bicubic", "upsample_bilinear", "upsample_bicubic")
+# In float64 eager mode computes these with an error of up to 1e-7, and of integers it computes
+# numbers where they have poles. A GPU has functions that are closer to those of mpmath.
+INEXACT = (
+  "polygamma",
+  "special_airy_ai",
+  "special_bessel_j",
+  "special_bessel_y",
+  "special_polygamma",
+)
 FEW_VALUES = frozenset(
   {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16}
   | {torch.bfloat16}
@@ -309,6 +318,10 @@ def values_alone(tensors):
   return [*tensors[:first], *shapes_of(tensors[first:])]
 
 
+def first_alone(tensors):
+  return tensors[:1]
+
+
 def attempt(cases, options, folder):
   """The results of cases, from one artifact. Raises if it cannot be made."""
   import husk
@@ -317,7 +330,7 @@ def attempt(cases, options, folder):
   for n, case in enumerate(cases):
     try:
       with torch.no_grad():
-        case.model(*clones(case.model.inputs))
+        eager = leaves_of(case.model(*clones(case.model.inputs)))
     except Exception as error:
       results[n] = "not applicable", str(error)
       continue
@@ -343,6 +356,10 @@ def attempt(cases, options, folder):
     compared = compared_part(case.op, program)
     if options.pack and case.name.removesuffix("_grad") in UNORDERED:
       compared = shapes_of
+    if options.pack and case.name.startswith(INEXACT) and case.dtype is not torch.float32:
+      compared = shapes_of
+    if options.pack and "native_batch_norm" in case.name and not eager[1].numel():
+      compared = first_alone  # in eval mode a GPU returns statistics, and a CPU returns none
     if case.name in PLACES and case.dtype in FEW_VALUES:
       compared = values_alone
     if case.dtype is torch.uint8 and any(part in case.name for part in RESIZED):

@@ -4,8 +4,9 @@
 
 Each model is exported for small images of one size, and runs on random ones. It prints a line for
 each: equal, with the number of boxes that were found; how many images differ; or the refusal. With
-`--target cuda:h100` it is exported only. torchvision must be installed, and is not in the
-environment of the tests: a virtual environment with it and the packages of build/venv will do.
+`--target cuda:h100` it runs on that GPU, without tf32, and is exported only if there is none.
+torchvision must be installed, and is not in the environment of the tests: a virtual environment
+with it and the packages of build/venv will do.
 """
 
 import argparse
@@ -120,15 +121,17 @@ def outcome(name, target, count, folder):
   except Exception as error:
     return f"refused: {type(error).__name__}: {str(error).strip().splitlines()[-1]}"
   took = f"exported in {time.monotonic() - start:.0f} s, {path.stat().st_size >> 20} MiB"
-  if target.startswith("cuda"):
+  device = "cuda" if target.startswith("cuda") else "cpu"
+  if device == "cuda" and not torch.cuda.is_available():
     return took
-  program = husk.load(path)
+  model, program = model.to(device), husk.load(path, device=device)
   found, boxes = [], 0
   for image in images:
     with torch.no_grad():
-      expected = model(image)
+      expected = pytree.tree_map(torch.Tensor.cpu, model(image.to(device)))
     boxes += len(expected["boxes"]) if "boxes" in expected else 0
-    found.append(difference(program(image), expected))
+    result = program(image.to(device))
+    found.append(difference({name: one.cpu() for name, one in result.items()}, expected))
   wrong = [each for each in found if each]
   said = f"{len(wrong)} of {count} differ: {wrong[0]}" if wrong else f"{count} equal"
   return f"{said} ({boxes} boxes); {took}"
@@ -140,6 +143,7 @@ def main():
   parser.add_argument("--target", default="host")
   parser.add_argument("--images", type=int, default=20)
   options = parser.parse_args()
+  torch.backends.cudnn.allow_tf32 = False
   print(f"torch {torch.__version__}, torchvision {torchvision.__version__}")
   with tempfile.TemporaryDirectory() as folder:
     for name in options.names or MODELS:

@@ -73,12 +73,16 @@ def husk_lines(
   }
   strided = torch.ops.aten.as_strided.default
   views = {strided: _from_the_own_first_element(lowering.lowerings[strided])}
+  searches = {
+    op: _among_keys_in_a_row(lowering.lowerings[op], keys)
+    for op, keys in ((torch.ops.aten.searchsorted.Tensor, 0), (torch.ops.aten.bucketize.Tensor, 1))
+  }
   norm = torch.ops.aten.linalg_vector_norm.default
   norm_before = decomposition.decompositions[norm]
   with (
     replaced(*replacements),
     replaced_entries(
-      "torch._inductor.lowering.lowerings", {**asserts, **views, **(lowerings or {})}
+      "torch._inductor.lowering.lowerings", {**asserts, **views, **searches, **(lowerings or {})}
     ),
     torch_compat.decomposed({norm: torch_compat.with_dims_from_the_first(norm_before)}),
   ):
@@ -97,6 +101,22 @@ def _from_the_own_first_element(as_strided: Callable[..., Any]) -> Callable[...,
       else:
         storage_offset = ir.as_storage_and_layout(x, freeze=False)[1].offset
     return as_strided(x, size, stride, storage_offset)
+
+  return lowered
+
+
+def _among_keys_in_a_row(search: Callable[..., Any], keys: int) -> Callable[..., Any]:
+  """Makes a search read keys that lie side by side in a tensor of their own. `keys` is the place
+  of that argument. Inductor's kernel begins to read where the whole tensor begins of which they are
+  a view, and reads behind the last of them if they have gaps."""
+  from torch._inductor import ir, lowering
+
+  def lowered(*args: Any, **options: Any) -> Any:
+    given = args[keys]
+    own = lowering.clone(given) if isinstance(given.data, ir.BaseView) else given
+    own.realize()
+    own = ir.ExternKernel.require_contiguous(own)
+    return search(*args[:keys], own, *args[keys + 1 :], **options)
 
   return lowered
 

@@ -25,7 +25,7 @@ def table() -> dict[Any, Callable[..., Any]]:
     aten.convolution.default: _of_ints(convolution.table()[aten.convolution.default]),
     aten._trilinear.default: _of_ints(product.table()[aten._trilinear.default]),
     **{op: _of_bytes(op) for op in resize.table()},
-    aten.linalg_matrix_exp.default: _matrix_exp,
+    aten.linalg_matrix_exp.default: matrix_exp,
     aten.sum.default: _sum_of_bytes(aten.sum.default),
     aten.sum.dim_IntList: _sum_of_bytes(aten.sum.dim_IntList),
     aten.argmin.default: _in_wide_ints(aten.argmin.default),
@@ -46,7 +46,7 @@ def _of_bytes(resized: Any) -> Callable[..., Any]:
   return decomposed
 
 
-def _matrix_exp(x: torch.Tensor) -> Any:
+def matrix_exp(x: torch.Tensor) -> Any:
   """Matrices of f16 and bf16 in f32, for which Husk's library has the operator."""
   import torch
 

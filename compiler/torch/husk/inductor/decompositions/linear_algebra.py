@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from . import host
+
 if TYPE_CHECKING:
   import torch
 
@@ -13,9 +15,11 @@ def table(library: bool) -> dict[Any, Any]:
   import torch
 
   aten = torch.ops.aten
+  exponential = {aten.linalg_matrix_exp.default: host.matrix_exp}
   if not library:
-    return {}
+    return exponential
   return {
+    **exponential,
     aten._linalg_det.default: _det,
     aten._linalg_slogdet.default: _slogdet,
     aten._linalg_solve_ex.default: _solve_vectors,

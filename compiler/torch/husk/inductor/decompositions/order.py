@@ -45,13 +45,23 @@ def table() -> dict[Any, Callable[..., Any]]:
 def _searchsorted(
   keys: torch.Tensor, values: Any, *, out_int32: bool = False, **options: Any
 ) -> Any:
-  """A search among no elements, which Triton does not compile, finds the first place."""
+  """A search among no elements, which Triton does not compile, finds the first place. Keys that a
+  `sorter` sorts are gathered first: Inductor's kernel reads the sorter behind its end if its rows
+  are closer to one another than those of the keys."""
   import torch
 
-  if not (isinstance(keys.shape[-1], int) and keys.shape[-1] == 0):
+  if isinstance(keys.shape[-1], int) and keys.shape[-1] == 0:
+    shape = values.shape if isinstance(values, torch.Tensor) else ()
+    return keys.new_zeros(shape, dtype=torch.int32 if out_int32 else torch.int64)
+  sorter = options.pop("sorter", None)
+  if sorter is None and isinstance(values, torch.Tensor):
     return NotImplemented
-  shape = values.shape if isinstance(values, torch.Tensor) else ()
-  return keys.new_zeros(shape, dtype=torch.int32 if out_int32 else torch.int64)
+  if sorter is not None:
+    keys = keys.gather(-1, sorter)
+  if not isinstance(values, torch.Tensor):
+    dtype = torch.result_type(keys, values)
+    keys, values = keys.to(dtype), torch.full((), values, dtype=dtype, device=keys.device)
+  return torch.searchsorted(keys, values, out_int32=out_int32, **options)
 
 
 def _sort(x: torch.Tensor, dim: int = -1, descending: bool = False) -> Any:

@@ -352,8 +352,8 @@ def _polygamma(n: int, x: torch.Tensor) -> torch.Tensor:
   return torch.where(x == float("inf"), 0.0, result) if n == 1 else result
 
 
-# Nodes of the integral below, and their distance.
-_NODES, _STEP = 96, 0.09
+# The number of nodes of the integral below, and their distance, by whether the result is float64.
+_NODES = {False: (96, 0.09), True: (160, 0.055)}
 
 
 def _incomplete_gamma(a: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -372,11 +372,12 @@ def _incomplete_gamma(a: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, t
   width = torch.where(
     upper, width, 1 / ((x - a).abs().minimum(a) + (a.minimum(a * a)).sqrt() * 0.5)
   )
-  u = (torch.arange(_NODES, device=x.device).double() - _NODES // 2) * _STEP
+  nodes, step = _NODES[dtype is torch.float64]
+  u = (torch.arange(nodes, device=x.device).double() - nodes // 2) * step
   decay = (-u).exp()
-  nodes = (u - decay).exp()
-  weights = nodes * (1 + decay) * _STEP
-  t = nodes * width.unsqueeze(-1)
+  places = (u - decay).exp()
+  weights = places * (1 + decay) * step
+  t = places * width.unsqueeze(-1)
   v = t * sign.unsqueeze(-1)
   power = a.unsqueeze(-1) * v - x.unsqueeze(-1) * v.expm1()
   integral = (power.exp() * weights).sum(-1) * width
