@@ -269,9 +269,7 @@ def test_searches_among_the_elements_of_views_for_cuda(tmp_path, monkeypatch):
   expected = torch.utils._pytree.tree_leaves(searches(**given))
   for one, other in zip(made.values(), expected, strict=True):
     torch.testing.assert_close(one, other, rtol=0, atol=0)
-  searched = [
-    re.findall(r"binary_search\(\w+, \w+, \w+, \w+, (\w+)", source) for source in found
-  ]
+  searched = [re.findall(r"binary_search\(\w+, \w+, \w+, \w+, (\w+)", source) for source in found]
   assert {distance for each in searched for distance in each} == {"1"}
 
 
