@@ -36,8 +36,8 @@ _OF_EACH_PART: dict[tuple[int, ...], str] = {
     select_copy split_copy split_with_sizes_copy unbind_copy diagonal_copy unfold_copy alias_copy
     neg clone contiguous detach alias lift_fresh lift_fresh_copy flip roll rot90 repeat
     index_select gather index tril triu diag_embed trace sum nansum mean cumsum
-    zeros_like empty_like new_zeros new_empty new_empty_strided uniform take take_along_dim diff masked_select
-    _neg_view""",
+    zeros_like empty_like new_zeros new_empty new_empty_strided uniform take take_along_dim diff
+    masked_select _neg_view""",
   (0, 1): "slice_scatter select_scatter diagonal_scatter copy",
   (0, 2): """index_put _unsafe_index_put masked_scatter masked_fill put
     constant_pad_nd""",
