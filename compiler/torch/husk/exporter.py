@@ -16,7 +16,7 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import artifact, devices, hir, output, tools
+from . import artifact, devices, hir, output, prints, tools
 from .cuda import descriptors, user_kernels
 from .devices import Device
 from .errors import short_tracebacks, within
@@ -183,10 +183,10 @@ def _write(
   folder: pathlib.Path,
   stages: Progress,
   options: Options,
-  writes_weights: bool,
+  stays: bool,
 ) -> tuple[pathlib.Path, dict[str, torch.Tensor]]:
-  """`write` with the functions by name, and the tensors of the file of weights, which is written if
-  `writes_weights`."""
+  """`write` with the functions by name, and the tensors of the file of weights. That file is written
+  if the folder stays."""
   # A user hears of a missing tool before the minutes that tracing and kernels take.
   assert_texts: list[str] = []
   compilers = devices.of_targets(options, assert_texts)
@@ -208,16 +208,24 @@ def _write(
       with within(name, functions), stages.stage("trace", name):
         exported[name] = autocast.written_out(one.exported())
     exported = aliases.merged(exported)
-    with assumed.kept(exported.values()), varying.views():
+    for target in compilers:
+      target.report_to(stages.report)
+    with (
+      assumed.kept(exported.values()),
+      varying.views(),
+      prints.logged(folder if stays else None) as log,
+    ):
       for one in exported.values():
         torch_compat.assume(one, [*empty.refusals(one), *strided.refusals(one)])
       program, tensors, files = _program(exported, compilers, options.metadata, stages)
+      if log.path:
+        logging.getLogger("husk").info("what compilers printed is in %s", log.path)
     program.asserts = assert_texts
   text = folder / "model.hir"
   with stages.stage("weights"):
     for name, image in files.items():
       (folder / name).write_bytes(image)
-    if writes_weights:
+    if stays:
       weights.save_file(tensors, folder)
     text.write_text(program.text(), encoding="utf-8")
   return text, tensors

@@ -21,7 +21,7 @@ from typing import Any
 
 import sympy
 
-from .. import dtypes
+from .. import dtypes, prints
 from ..errors import Unsupported
 from ..hir import (
   AssertFlag,
@@ -518,7 +518,8 @@ def compiled(
   refused = []
   for config in configs:
     try:
-      result = tuner._precompile_config(config)
+      with prints.kept():
+        result = tuner._precompile_config(config)
     except (OutOfResources, PTXASError) as error:
       refused.append(f"{config}: {str(error).strip().splitlines()[-1]}")
       continue

@@ -98,6 +98,9 @@ class Cuda(Device):
 
   # Exports
 
+  def report_to(self, report: Callable[[str], object]) -> None:
+    self.tuning.report = report
+
   @classmethod
   def spellings(cls) -> list[str]:
     return [f"{cls.port}:NAME"]

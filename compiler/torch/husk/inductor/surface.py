@@ -494,6 +494,11 @@ SURFACE: dict[str, tuple[Names, ...]] = {
       "a rule picks the template (products.py)",
       of="AlgorithmSelectorCache",
     ),
+    replaces(
+      "__call__",
+      "its tables of times go to a log (products.py)",
+      of="AlgorithmSelectorCache",
+    ),
     uses(
       "name description input_nodes layout log_info bmreq precompile",
       "a choice",
