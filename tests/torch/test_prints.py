@@ -105,9 +105,7 @@ def test_an_export_names_its_log(tmp_path, monkeypatch, capfd, caplog):
 
   monkeypatch.setattr(triton_heuristics.CachingAutotuner, "_precompile_config", printing)
   with caplog.at_level(logging.INFO, "husk"):
-    husk.export(
-      torch.nn.ReLU(), (torch.randn(7),), tmp_path / "relu.husk", targets=("cuda:h200",)
-    )
+    husk.export(torch.nn.ReLU(), (torch.randn(7),), tmp_path / "relu.husk", targets=("cuda:h200",))
   named = re.search(r"what compilers printed is in (\S+)", caplog.text)
   path = pathlib.Path(named.group(1))
   assert path.read_text().count("of Triton") >= 6

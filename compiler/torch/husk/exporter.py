@@ -185,8 +185,8 @@ def _write(
   options: Options,
   stays: bool,
 ) -> tuple[pathlib.Path, dict[str, torch.Tensor]]:
-  """`write` with the functions by name, and the tensors of the file of weights. That file is written
-  if the folder stays."""
+  """`write` with the functions by name, and the tensors of the file of weights. If the folder
+  stays, the file is written, and what compilers print stays there too."""
   # A user hears of a missing tool before the minutes that tracing and kernels take.
   assert_texts: list[str] = []
   compilers = devices.of_targets(options, assert_texts)
