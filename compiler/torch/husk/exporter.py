@@ -27,6 +27,7 @@ from .inductor import (
   capture,
   detection,
   empty,
+  failures,
   strided,
   torch_compat,
   varying,
@@ -127,9 +128,10 @@ def export(
 
   The logger "husk" reports at level INFO what was exported, and how long it took.
 
-  Raises Unsupported if an artifact cannot hold the model, CompileError if a tool is missing or
-  fails. Exceptions of PyTorch keep their class; their tracebacks have no frames of PyTorch, unless
-  HUSK_TRACEBACK=1 is in the environment.
+  Raises Unsupported if an artifact cannot hold the model, CompileError if Inductor, Triton or a
+  tool fails, which names the operator and the line of the model, or if a tool is missing. What
+  torch.export raises keeps its class. Tracebacks have no frames of PyTorch, unless HUSK_TRACEBACK=1
+  is in the environment.
   """
   options = merged(options, changes)
   functions, path = _functions(model, args, path, kwargs, dynamic_shapes, function)
@@ -139,7 +141,7 @@ def export(
   if options.weights == "beside" and path.exists() and not path.is_file():
     raise ValueError(f'{path} is no regular file: weights="beside" needs a folder for the weights')
   stages = Progress(progress)
-  with contextlib.ExitStack() as stack:
+  with output.disk_explained(path), contextlib.ExitStack() as stack:
     if keep is None:
       folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="husk-")))
     else:
@@ -335,7 +337,11 @@ def _program(
     begin = time.perf_counter()
     for function in program.functions:
       original, signed = exported[function.name], signatures[function.name]
-      with within(function.name, exported), stages.stage(target.row, function.name):
+      with (
+        within(function.name, exported),
+        stages.stage(target.row, function.name),
+        failures.explained(f"PyTorch, for {target.row},"),
+      ):
         function.variants.append(
           target.variant(
             original, prepared, signed, stored.of(described[function.name]), signed.names.child()

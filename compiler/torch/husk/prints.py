@@ -14,6 +14,8 @@ import threading
 from collections.abc import Iterator
 from typing import TextIO
 
+from .errors import CompileError
+
 # The name of the log in the folder that `keep=` of an export names.
 NAME = "prints.log"
 
@@ -104,14 +106,26 @@ _LOG: contextvars.ContextVar[Log | None] = contextvars.ContextVar("log", default
 
 @contextlib.contextmanager
 def logged(folder: pathlib.Path | None) -> Iterator[Log]:
-  """While open, `kept` puts prints into a log, which is the value of the context."""
+  """While open, `kept` puts prints into a log, which is the value of the context. A CompileError
+  that leaves it names the log."""
   log = Log(folder)
   token = _LOG.set(log)
   try:
     yield log
+  except CompileError as error:
+    if log.path is None:
+      raise
+    raise error.with_log(log.path) from error
   finally:
     _LOG.reset(token)
     log.close()
+
+
+def append(text: str) -> None:
+  """Puts a text into the log of the export; without one nothing is kept."""
+  if (log := _LOG.get()) is not None:
+    with log.receiving():
+      print(text)
 
 
 def kept() -> contextlib.AbstractContextManager[None]:

@@ -309,7 +309,11 @@ def test_values_that_torch_compiled_for_are_checked(path):
   program = husk.load(path)
   same(program(X, True, 2), X + 2)
   for wrong, text in (
-    ((False, 2), "the value of flag: input 'flag' (0) must equal 1"),
+    (
+      (False, 2),
+      "the value of flag must be True, for which PyTorch has compiled the graph: input 'flag' (0) "
+      "must equal 1",
+    ),
     ((True, 3), "input 'n' is 3, must be 2"),
   ):
     with pytest.raises(husk.InvalidInputError, match=re.escape(text)):
@@ -412,7 +416,7 @@ def test_floats_that_torch_has_compiled_for(path):
     program = husk.load(path)
     x = torch.rand(5, 6)
     torch.testing.assert_close(program(x, 2.0), made(x, 2.0))
-  with pytest.raises(husk.Error, match="the value of columns"):
+  with pytest.raises(husk.Error, match="the value of columns must be 2.0, for which PyTorch has"):
     program(x, 3.0)
 
 

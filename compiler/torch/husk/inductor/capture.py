@@ -16,6 +16,7 @@ from . import (
   assumed,
   decompositions,
   empty,
+  failures,
   graphs,
   loop_ints,
   one_device,
@@ -223,18 +224,28 @@ def _register_constants(module: torch.fx.GraphModule) -> None:
 
 
 def _cause(error: Exception) -> BaseException:
-  """The `Unsupported` inside the exceptions that Inductor wraps around it, else `error` itself. If
-  Inductor finds no C++ compiler, this is a `CompileError`."""
+  """The `Unsupported` or `CompileError` inside the exceptions that Inductor wraps around it, else a
+  `CompileError` that explains `error`."""
   cause: BaseException | None = error
   while cause is not None:
     if isinstance(cause, Unsupported):
       return _located(cause)
+    if isinstance(cause, CompileError):
+      return cause
     if type(cause).__name__ == "InvalidCxxCompiler":
       return CompileError(
-        f"{torch_compat.compiler()}, which compiles the host kernels, was not found: install it"
+        f"{torch_compat.compiler()}, which compiles the host kernels, was not found: run `apt-get "
+        "install g++`, or name a C++ compiler in CXX"
       )
     cause = getattr(cause, "inner_exception", None) or cause.__cause__ or cause.__context__
-  return error
+  if isinstance(error, (OSError, ImportError, MemoryError)) or _is_of_dynamo(error):
+    return error
+  return failures.of(error, "Inductor")
+
+
+def _is_of_dynamo(error: Exception) -> bool:
+  """Whether an exception tells Dynamo what to do next, as to trace again."""
+  return type(error).__module__ == "torch._dynamo.exc"
 
 
 def _located(error: Unsupported) -> Unsupported:
