@@ -199,6 +199,7 @@ def _write(
   # written, and huskc runs.
   stages.total = len(functions) * (1 + len(compilers)) + len(compilers) + 2
   with (
+    prints.logged(folder if stays else None),
     capture.quiet(),
     descriptors.traced(),
     torch_compat.right_dtypes(),
@@ -212,16 +213,10 @@ def _write(
     exported = aliases.merged(exported)
     for target in compilers:
       target.report_to(stages.report)
-    with (
-      assumed.kept(exported.values()),
-      varying.views(),
-      prints.logged(folder if stays else None) as log,
-    ):
+    with assumed.kept(exported.values()), varying.views():
       for one in exported.values():
         torch_compat.assume(one, [*empty.refusals(one), *strided.refusals(one)])
       program, tensors, files = _program(exported, compilers, options.metadata, stages)
-      if log.path:
-        logging.getLogger("husk").info("what compilers printed is in %s", log.path)
     program.asserts = assert_texts
   text = folder / "model.hir"
   with stages.stage("weights"):
@@ -325,10 +320,11 @@ def _program(
   # LSTM before the LSTM is decomposed. Attention has no effect on a signature. Its decomposition
   # takes a tenth of the time of an export, and targets that have attention as one step need none.
   attention_stays = all(target.attention == "flash" for target in targets)
-  described = {
-    name: capture.prepared(one, keep_attention=True) if attention_stays else prepared(one)
-    for name, one in exported.items()
-  }
+  with failures.explained("PyTorch"):
+    described = {
+      name: capture.prepared(one, keep_attention=True) if attention_stays else prepared(one)
+      for name, one in exported.items()
+    }
   signatures = signature.of_functions(described, names, stored)
   program.tree = signature.tree(signatures)
   program.functions = [hir.Function(name, [], []) for name in exported]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import logging
 import os
 import pathlib
 import sys
@@ -68,6 +69,10 @@ class Log:
         if self._depth == 0:
           self._restore()
 
+  def write(self, text: str) -> None:
+    with self._lock:
+      self._opened().write(text)
+
   def _redirect(self) -> None:
     file = self._opened()
     _flush()
@@ -106,17 +111,22 @@ _LOG: contextvars.ContextVar[Log | None] = contextvars.ContextVar("log", default
 
 @contextlib.contextmanager
 def logged(folder: pathlib.Path | None) -> Iterator[Log]:
-  """While open, `kept` puts prints into a log, which is the value of the context. A CompileError
-  that leaves it names the log."""
+  """While open, `kept` puts prints into a log, which is the value of the context. The logger "husk"
+  names the log at level INFO, and so does an exception that leaves the context."""
   log = Log(folder)
   token = _LOG.set(log)
   try:
     yield log
-  except CompileError as error:
+  except Exception as error:
     if log.path is None:
       raise
-    raise error.with_log(log.path) from error
+    if isinstance(error, CompileError):
+      raise error.with_log(log.path) from error
+    error.add_note(f"what compilers printed is in {log.path}")
+    raise
   finally:
+    if log.path is not None:
+      logging.getLogger("husk").info("what compilers printed is in %s", log.path)
     _LOG.reset(token)
     log.close()
 
@@ -124,8 +134,18 @@ def logged(folder: pathlib.Path | None) -> Iterator[Log]:
 def append(text: str) -> None:
   """Puts a text into the log of the export; without one nothing is kept."""
   if (log := _LOG.get()) is not None:
-    with log.receiving():
-      print(text)
+    log.write(text)
+
+
+class Appender:
+  """A stream that puts into the log what is written to it."""
+
+  def write(self, text: str) -> int:
+    append(text)
+    return len(text)
+
+  def flush(self) -> None:
+    pass
 
 
 def kept() -> contextlib.AbstractContextManager[None]:

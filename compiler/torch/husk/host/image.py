@@ -32,7 +32,7 @@ class CompilerFailed(CompileError):
     self.compiler, self.output = compiler, output
     lines = [line for line in output.splitlines() if "error" in line or "undefined" in line]
     lines = lines or output.splitlines() or ["it printed nothing"]
-    self.first = re.sub(r"^.*?(?:error|undefined)\b", lambda m: m[0].split()[-1], lines[0]).strip()
+    self.first = re.sub(r"^(?:\S*[/.]\S*:\s+)+", "", lines[0]).strip()
     super().__init__(f"{compiler} cannot compile the host kernels: {self.first}", REMEDY)
 
 

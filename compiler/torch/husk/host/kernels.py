@@ -209,14 +209,14 @@ class HostKernels(Backend):
     none."""
     if len(self._kernels) == 1:
       return next(iter(self._kernels.values()))
-    if match := re.search(r"\bkernels\.cpp:(\d+):\d+: (?:fatal )?error", output):
+    if match := re.search(r"\bkernels\.cpp:(\d+):\d+: (?:internal compiler |fatal )?error", output):
       last = 1  # the line of the #include
       for kernel in self._kernels.values():
         last += f"{kernel.source}\n{_entry(kernel)}\n".count("\n")
         if int(match.group(1)) <= last:
           return kernel
     for one in self._kernels.values():
-      if re.search(rf"\b{one.name}\b", output):
+      if re.search(rf"\b(?:husk_)?{one.name}\b", output):
         return one
     symbols = re.findall(r"`(\w+)['`]", output)
     used = (one for one in self._kernels.values() if any(name in one.source for name in symbols))

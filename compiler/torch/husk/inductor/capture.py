@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from .. import prints
 from ..errors import CompileError, Unsupported
 from . import (
   assumed,
@@ -424,14 +426,18 @@ def _maps(op: Any) -> bool:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-  """Silences warnings of Inductor that do not matter to an export."""
+  """Silences warnings of Inductor that do not matter to an export. The graph that torch.export
+  prints when it fails goes to the log of the export."""
   import logging
   import warnings
 
+  from torch.export import _trace
+
+  printing = types.SimpleNamespace(stderr=prints.Appender())
   logger = logging.getLogger("torch.utils.cpp_extension")
   level = logger.level
   logger.setLevel(logging.ERROR)
-  with warnings.catch_warnings():
+  with warnings.catch_warnings(), replaced((_trace, "sys", printing)):
     for kind in (FutureWarning, UserWarning, DeprecationWarning):
       warnings.simplefilter("ignore", kind)
     try:

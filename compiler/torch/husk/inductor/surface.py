@@ -631,6 +631,9 @@ SURFACE: dict[str, tuple[Names, ...]] = {
       of="ExportedProgram",
     ),
   ),
+  "torch.export._trace": (
+    replaces("sys", "the graph that it prints when it fails goes to a log (capture.py)"),
+  ),
   "torch.export.graph_signature": (
     uses(
       "ConstantArgument SymBoolArgument SymFloatArgument SymIntArgument TensorArgument",

@@ -9,7 +9,7 @@ import sympy
 
 from .. import hir
 from ..errors import CompileError, Unsupported
-from ..inductor import torch_compat
+from ..inductor import failures, torch_compat
 from ..inductor.assumed import Assumption
 from ..program.constants import FunctionConstants
 from ..program.signature import Signature
@@ -95,9 +95,16 @@ class LineVisitor:
       if located is error:
         raise
       raise located from error
+    except (OSError, MemoryError):
+      raise
+    except Exception as error:
+      explained = failures.of(error, "Husk")
+      raise self.body.located(explained, self._node(line, lines)) from error
 
   def _node(self, line: Line, lines: Sequence[Line]) -> IrNode:
     """The node of a line. A kernel's definition has that of the last buffer in its first call."""
+    if type(line).__name__ == "KernelCallLine":
+      return self._last_buffer(line)
     if type(line).__name__ != "KernelDefinitionLine":
       return getattr(line, "node", None)
     for call in lines:
