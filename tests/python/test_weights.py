@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-# y = the constant `w` plus nothing, and `b`, which is bf16.
+# Returns its constants, and a state that begins with one of them.
 WEIGHTS = """
 user "husk.tied.head.weight" "embed.weight"
 constant embed.weight f32 [3, 2] bytes "0000803f0000004000004040000080400000a0400000c040"
@@ -16,21 +16,22 @@ constant b bf16 [2] bytes "803f0040"
 constant scale f32 [] bytes "0000803f"
 state start f32 [3, 2] constant embed.weight
 function forward {
-  input nothing none
+  input x int
   output y tensor f32 rank 2
-  output b tensor bf16 rank 1
-  output scale tensor f32 rank 0
-  output start tensor f32 rank 2
+  output bb tensor bf16 rank 1
+  output ss tensor f32 rank 0
+  output tt tensor f32 rank 2
   variant cpu {
     buffer y of output bytes 24
-    buffer c of output bytes 4
-    buffer s of output bytes 4
-    buffer t of output bytes 24
+    buffer bb of output bytes 4
+    buffer ss of output bytes 4
+    buffer tt of output bytes 24
     copy (write y, read embed.weight)
-    copy (write c, read b)
-    copy (write s, read scale)
-    copy (write t, read start)
-    return (tensor y f32 [3, 2] [2, 1], tensor c bf16 [2] [1], tensor s f32 [] [], tensor t f32 [3, 2] [2, 1])
+    copy (write bb, read b)
+    copy (write ss, read scale)
+    copy (write tt, read start)
+    return (tensor y f32 [3, 2] [2, 1], tensor bb bf16 [2] [1], tensor ss f32 [] [],
+      tensor tt f32 [3, 2] [2, 1])
   }
 }
 """
@@ -38,7 +39,7 @@ FIRST = [[1, 2], [3, 4], [5, 6]]
 
 
 def embedding(program):
-  return np.from_dlpack(program(None)[0]).tolist()
+  return np.from_dlpack(program(1)[0]).tolist()
 
 
 def test_weights_are_described(load):
@@ -71,7 +72,7 @@ def test_several_weights_are_exchanged_at_once(load):
     "scale": np.float32(3),
   }
   assert program.update_weights(new) == []
-  results = program(None)
+  results = program(1)
   assert torch.from_dlpack(results[1]).tolist() == [7, 8] and embedding(program) == [[0, 0]] * 3
   # All or none.
   with pytest.raises(ValueError, match=r"weight 'b' is bfloat16\[2\], not float32\[2\]"):
@@ -88,7 +89,7 @@ def test_rows_of_a_weight(load):
   weight[:1] = torch.tensor([[10.0, 20.0]])
   assert embedding(program) == [[10, 20], [30, 40], [50, 60]]
   weight[1:1] = torch.empty(0, 2)
-  rows = {("embed.weight", slice(0, 2)): torch.zeros(2, 2), ("head.weight", 2): torch.ones(2)}
+  rows = {("embed.weight", range(2)): torch.zeros(2, 2), ("head.weight", 2): torch.ones(2)}
   program.update_weights(rows)
   assert embedding(program) == [[0, 0], [0, 0], [1, 1]]
 
@@ -126,7 +127,7 @@ def test_names(load):
     program.update_weights({"scale": torch.tensor(2.0), "unused": torch.ones(1)})
   given = {"scale": torch.tensor(2.0), "unused": torch.ones(1)}
   assert program.update_weights(given, strict=False) == ["unused"]
-  assert torch.from_dlpack(program(None)[2]).item() == 2
+  assert torch.from_dlpack(program(1)[2]).item() == 2
 
 
 def test_weights_are_exchanged_between_runs_of_other_threads(load):
@@ -159,8 +160,8 @@ def test_programs_share_an_engine(load):
   own = husk.Engine("cpu", threads=2)
   third, fourth = load(WEIGHTS, engine=own), load(WEIGHTS, engine=own)
   third.weights["scale"].copy_from(torch.tensor(5.0))  # the other program keeps its value
-  assert torch.from_dlpack(fourth(None)[2]).item() == 1
-  assert torch.from_dlpack(third(None)[2]).item() == 5
+  assert torch.from_dlpack(fourth(1)[2]).item() == 1
+  assert torch.from_dlpack(third(1)[2]).item() == 5
   del own, third
   assert embedding(fourth) == FIRST
 

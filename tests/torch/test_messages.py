@@ -1,8 +1,8 @@
 """Failures that are planted at every layer of an export, and what a user reads.
 
 Each message must name the thing (the option, or the operator and the line of the model) and what to
-do, in a few lines without a file that is gone when the message is read. tests/python/test_messages.py
-does the same for the layers of a program that runs.
+do, in a few lines without a file that is gone when the message is read. The tests of
+tests/python/test_messages.py do the same for the layers of a program that runs.
 """
 
 import contextlib

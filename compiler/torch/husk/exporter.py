@@ -360,5 +360,6 @@ def _program(
     function.outputs = [value.line() for value in signatures[function.name].outputs]
   constants.restore(written)
   program.data, tensors = stored.lines()
+  program.user.update({**stored.tied(), **program.user})
   hir.fold(program, [target.row for target in targets if target.folds], names)
   return program, tensors, files

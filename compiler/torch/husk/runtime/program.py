@@ -98,7 +98,7 @@ class Program(native.Program):
 
   def update_weights(
     self,
-    values: Mapping[str | tuple[str, int | slice], Any],
+    values: Mapping[str | tuple[str, int | range], Any],
     *,
     strict: bool = True,
   ) -> list[str]:
@@ -106,8 +106,8 @@ class Program(native.Program):
     no run of the program is in progress, and runs that begin meanwhile wait for it.
 
     values: tensors or arrays by the name of a weight, as `model.state_dict()`, or by its name and
-      rows of its first dimension: {("embedding", slice(10, 20)): x}. Dtypes and shapes must be those
-      of the file.
+      rows of its first dimension: {("embedding", range(10, 20)): x}. Dtypes and shapes must be
+      those of the file.
     strict: whether a name that is no weight of the program is a KeyError. Else such names are left
       out and returned: parameters that the graph does not use, and buffers that are states.
     """
@@ -364,10 +364,12 @@ class Weight:
     """Replaces rows of the weight, which are entries of its first dimension: `weight[2:4] = x`."""
     self._program.update_constants([self.part(rows, value)])
 
-  def part(self, rows: int | slice | None, value: Any) -> tuple[int, int, Any]:
+  def part(self, rows: int | slice | range | None, value: Any) -> tuple[int, int, Any]:
     """An entry of native.Program.update_constants; `rows` is None for the whole weight."""
     if rows is None:
       return self._index, 0, _bytes(f"weight {self.name!r}", self.dtype, self.shape, value)
+    if isinstance(rows, range):
+      rows = slice(rows.start, rows.stop, rows.step)
     what = f"weight {self.name!r}[{_rows_text(rows)}]"
     if not self.shape:
       raise IndexError(f"weight {self.name!r} has no rows, since it has no dimensions")
