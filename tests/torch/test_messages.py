@@ -365,6 +365,20 @@ def an_operator_that_nobody_has(p):
     written(p.folder, lambda x: torch.ops.messages.lost(x))
 
 
+@row(WAVES, "Inductor cannot compile this operator: AssertionError: u2 -> u0", "report it")
+def a_lowering_in_torch_compile(p):
+  from husk.jit.backend import backend
+  from torch._inductor import lowering
+
+  def fail(*args, **kwargs):
+    raise AssertionError("u2 -> u0")
+
+  p.monkeypatch.setitem(lowering.lowerings, torch.ops.aten.sin.default, fail)
+  torch._dynamo.reset()
+  with torch.no_grad():
+    torch.compile(Waves(), backend=backend)(X)
+
+
 # g++
 
 BODY = "async_compile.cpp_pybinding(['float*'], r'''\n%s''')"
