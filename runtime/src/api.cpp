@@ -42,15 +42,30 @@ Known<fb::State> states_of(const husk_program* program) {
   return {program->rows()->states(), count(program->rows()->states())};
 }
 
+// Returns the name under which the file stores the tensor that the model calls `name`: two names of
+// one tensor are one row (FORMAT.md, metadata "husk.tied.NAME").
+const char* stored_name(const husk_program* program, const char* name) {
+  static constexpr char kTied[] = "husk.tied.";
+  constexpr size_t kLength = sizeof kTied - 1;
+  for (uint32_t i = 0; i < husk_program_metadata_count(program); ++i) {
+    const char* key = husk_program_metadata_key(program, i);
+    if (strncmp(key, kTied, kLength) == 0 && strcmp(key + kLength, name) == 0)
+      return husk_program_metadata_value(program, i);
+  }
+  return name;
+}
+
 // Finds the index of the row that is named `name`. `kind` is the word for such rows in messages.
 husk_status find(const husk_program* program, const NamedTables* rows, uint32_t n, const char* kind,
                  const char* name, uint32_t* out, husk_error* error) {
   if (!program || !name || !out) return null_argument(error, "program_find_", kind);
-  for (uint32_t i = 0; i < n; ++i)
-    if (strcmp(rows->Get(i)->name()->c_str(), name) == 0) {
-      *out = i;
-      return HUSK_OK;
-    }
+  const char* stored = stored_name(program, name);
+  for (uint32_t i = 0; i < n; ++i) {
+    const char* row = rows->Get(i)->name()->c_str();
+    if (strcmp(row, name) != 0 && strcmp(row, stored) != 0) continue;
+    *out = i;
+    return HUSK_OK;
+  }
   return husk_status(fail(error, HUSK_NOT_FOUND,
                           n ? "the artifact has no %s '%s'; its first is '%s'"
                             : "the artifact has no %s '%s', nor any other",
@@ -433,7 +448,22 @@ husk_status husk_program_update_constants(husk_program* program,
                                           const husk_constant_update* updates, uint32_t count,
                                           husk_error* error) {
   if (!program || (count && !updates)) return null_argument(error, "program_update_constants");
-  return husk_status(program->update(updates, count, error));
+  Array<husk_constant_part> parts;
+  const Status status = parts.allocate(program->engine->allocator, count, error);
+  if (failed(status)) return husk_status(status);
+  for (uint32_t i = 0; i < count; ++i) {
+    const uint32_t constant = updates[i].constant;
+    const bool known = constant < program->constants.count();
+    parts[i] = {constant, 0, updates[i].bytes, 0, known ? program->constants.bytes(constant) : 0};
+  }
+  return husk_status(program->update(parts.data(), count, error));
+}
+
+husk_status husk_program_update_constant_parts(husk_program* program,
+                                               const husk_constant_part* parts, uint32_t count,
+                                               husk_error* error) {
+  if (!program || (count && !parts)) return null_argument(error, "program_update_constant_parts");
+  return husk_status(program->update(parts, count, error));
 }
 
 uint32_t husk_program_metadata_count(const husk_program* program) {

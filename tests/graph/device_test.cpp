@@ -83,6 +83,12 @@ TEST_F(DeviceTest, ConstantsLieInTheFileWhereTheDeviceReadsThem) {
         << m.error.text;
     EXPECT_EQ(run(m), (std::vector<float>{-2, -2, -2, -2})) << integrated;
     EXPECT_EQ(m.intact(), true) << integrated;
+    const float three = 3;
+    const husk_constant_part part = {2, 0, &three, 8, 4};
+    ASSERT_EQ(husk_program_update_constant_parts(m.program, &part, 1, &m.error), HUSK_OK)
+        << m.error.text;
+    EXPECT_EQ(run(m), (std::vector<float>{-2, -2, -3, -2})) << integrated;
+    EXPECT_EQ(m.intact(), true) << integrated;
   }
 }
 

@@ -25,6 +25,8 @@ METHODS = {
     ("outputs", (0,)),
     ("states", ()),
     ("constants", ()),
+    ("find_constant", ("w",)),
+    ("update_constants", ([(0, 0, b"")],)),
     ("metadata", ()),
     ("set_trees", (0, (), {}, 0)),
     ("__call__", (X,)),

@@ -2,13 +2,16 @@
 CPU. tests/serve has the tests of servers."""
 
 import asyncio
+import dataclasses
+import sys
 
 import numpy as np
 import pytest
 import torch
 from conftest import COPY, NUMBERS
-from husk.serve import Model, RequestError, request
+from husk.serve import Model, RequestError, SettingsError, request
 from husk.serve.http import read_body
+from husk.serve.settings import read as request_settings
 from test_memory import WRITES
 
 
@@ -108,3 +111,137 @@ def test_larger_bodies_are_refused(chunks, length, asked):
   with pytest.raises(RequestError, match="more than 5 bytes, the max_body_bytes") as caught:
     asyncio.run(read_body(aiter(body), length, 5))
   assert caught.value.status == 413 and body.asked == asked
+
+
+def numbers(*values):
+  """The bytes of ints in a `.hir`."""
+  return np.array(values, "<i8").tobytes().hex()
+
+
+TABLE = np.random.default_rng(3).integers(0, 4, (4, 4))
+
+# The next token is in a table by the last one and its position; what else a step gets goes through.
+STEPS = f"""
+constant table i64 [4, 4] bytes "{numbers(*TABLE.reshape(-1))}"
+constant successor i64 [4] bytes "{numbers(1, 2, 3, 0)}"
+function prefill {{
+  input image tensor f32 [2]
+  input start tensor i64 [1]
+  output token tensor i64 rank 1
+  output position tensor i64 rank 1
+  variant cpu {{
+    buffer image of input bytes 8
+    buffer start of input bytes 8 align 8
+    buffer token of output bytes 8
+    buffer position of output bytes 8
+    copy (write token, read start)
+    extern "aten::index.Tensor" (read tensor successor i64 [4] [1],
+      tensors [read tensor start i64 [1] [1]], write tensor position i64 [1] [1])
+    return (tensor token i64 [1] [1], tensor position i64 [1] [1])
+  }}
+}}
+function decode {{
+  input image tensor f32 [2]
+  input gain tensor bf16 [1]
+  input last tensor i64 [1]
+  input position tensor i64 [1]
+  output token tensor i64 rank 1
+  output position_2 tensor i64 rank 1
+  output gain_2 tensor bf16 rank 1
+  variant cpu {{
+    buffer image of input bytes 8
+    buffer gain of input bytes 2
+    buffer last of input bytes 8 align 8
+    buffer position of input bytes 8 align 8
+    buffer token of output bytes 8
+    buffer position_2 of output bytes 8
+    buffer gain_2 of output bytes 2
+    copy (write gain_2, read gain)
+    extern "aten::index.Tensor" (read tensor table i64 [4, 4] [4, 1],
+      tensors [read tensor last i64 [1] [1], read tensor position i64 [1] [1]],
+      write tensor token i64 [1] [1])
+    extern "aten::index.Tensor" (read tensor successor i64 [4] [1],
+      tensors [read tensor position i64 [1] [1]], write tensor position_2 i64 [1] [1])
+    return (tensor token i64 [1] [1], tensor position_2 i64 [1] [1], tensor gain_2 bf16 [1] [1])
+  }}
+}}
+"""
+
+
+@pytest.fixture
+def steps(compiled):
+  # The names of inputs and outputs differ in a `.hir`, but not in a file of an exporter.
+  path = compiled(STEPS)
+  settings = request_settings({"function": "prefill", "next_function": "decode"})
+  return Model(path, settings)
+
+
+async def tokens_of(served, asked):
+  return [token async for token in served.stream(asked)]
+
+
+def test_a_stream_of_several_tensors(steps):
+  given = {
+    "image": np.ones(2, np.float32),
+    "start": np.array([2]),
+    "gain": np.array([1.5], np.float32),
+    "position": np.array([3]),
+  }
+  tokens = asyncio.run(tokens_of(steps, request.read(given, {"max_tokens": 3})))
+  assert tokens == [2, TABLE[2, 3], TABLE[TABLE[2, 3], 3]]  # the request gives the position
+  for name, status, text in (
+    ("gain", 400, "nothing gives its input 'gain', which is neither an output of both functions"),
+    ("start", 400, "lacks input 'start'"),
+  ):
+    less = {key: value for key, value in given.items() if key != name}
+    with pytest.raises(RequestError, match=text) as caught:
+      asyncio.run(tokens_of(steps, request.read(less, {})))
+    assert caught.value.status == status
+  wrong = {**given, "gain": np.array([1])}
+  with pytest.raises(RequestError, match="'gain' has the type int64, must be FP32"):
+    asyncio.run(tokens_of(steps, request.read(wrong, {})))
+  with pytest.raises(RequestError, match="has no input 'more'"):
+    asyncio.run(tokens_of(steps, request.read({**given, "more": given["start"]}, {})))
+
+
+def test_an_output_goes_to_the_input_of_its_name(steps):
+  """An exporter's file may have inputs and outputs of the same name."""
+  decode = steps._signatures["decode"]
+  outputs = [dataclasses.replace(one, name=one.name.removesuffix("_2")) for one in decode.outputs]
+  steps._signatures["decode"] = dataclasses.replace(decode, outputs=tuple(outputs))
+  given = {
+    "image": np.ones(2, np.float32),
+    "start": np.array([1]),
+    "gain": np.array([1.5], np.float32),
+  }
+  tokens = asyncio.run(tokens_of(steps, request.read(given, {"max_tokens": 5})))
+  expected, position = [1], 2
+  while len(expected) < 5:
+    expected.append(int(TABLE[expected[-1], position]))
+    position = (position + 1) % 4
+  assert tokens == expected
+
+
+def test_bf16(steps, compiled):
+  described = steps.functions["decode"].describe()
+  assert [one["datatype"] for one in described["inputs"]] == ["FP32", "FP32", "INT64", "INT64"]
+  given = {
+    "image": np.ones(2, np.float32),
+    "gain": np.array([1 + 2**-7 + 2**-9], np.float32),  # is rounded
+    "last": np.array([0]),
+    "position": np.array([0]),
+  }
+  results = steps.run(request.read(given, {"function": "decode"}))
+  assert results["gain_2"].dtype == np.float32 and results["gain_2"].tolist() == [1 + 2**-7]
+  assert results["token"].tolist() == [TABLE[0, 0]]
+  text = "function forward {\n output y tensor bf16 rank 1\n variant cpu {\n"
+  text += "buffer y of output bytes 4\nfill bf16 (write y, 1.0)\n"
+  with pytest.raises(SettingsError, match="bf16 outputs and no tensor as input"):
+    Model(compiled(text + "return (tensor y bf16 [2] [1])\n}\n}\n"))
+
+
+def test_bf16_needs_pytorch(compiled, monkeypatch):
+  path = compiled(STEPS)
+  monkeypatch.setitem(sys.modules, "torch", None)
+  with pytest.raises(SettingsError, match="bf16 inputs or outputs needs PyTorch.*: install torch"):
+    Model(path, request_settings({"function": "prefill"}))

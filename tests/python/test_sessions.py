@@ -107,7 +107,7 @@ def test_memory_of_the_caller(load, make):
 def test_a_lent_arena_must_suffice(load):
   memory = torch.empty(1024, dtype=torch.uint8)
   session = load(conftest.SCRATCH).session(arena=memory[-memory.data_ptr() % 256 :])
-  with pytest.raises(husk.NeedsResizeError, match="husk_session_set_arena with more"):
+  with pytest.raises(husk.NeedsResizeError, match="call session.lend with more memory first"):
     session(torch.randn(1024, 4))
 
 

@@ -185,6 +185,65 @@ TEST(Api, ConstantsAreUpdated) {
   EXPECT_NE(std::strstr(m.error.text, "or its bytes are NULL"), nullptr) << m.error.text;
 }
 
+TEST(Api, PartsOfConstantsAreUpdated) {
+  Machine m(kModel);
+  ASSERT_NE(m.session, nullptr) << m.error.text;
+  Floats x;
+  Tensor in(HUSK_F32, {4, 2}, x.data), y(HUSK_F32, {4});
+  const auto sums = [&] {
+    EXPECT_EQ(m.run({in.value()}, {y.value()}), HUSK_OK) << m.error.text;
+    return std::vector<float>(y.as<float>(), y.as<float>() + 4);
+  };
+  EXPECT_EQ(sums(), (std::vector<float>{1, 3, 5, 7}));
+  const float values[4] = {10, 20, 30, 40};
+  const husk_constant_part two = {0, 0, values + 1, 4, 8};
+  ASSERT_EQ(husk_program_update_constant_parts(m.program, &two, 1, &m.error), HUSK_OK)
+      << m.error.text;
+  EXPECT_EQ(sums(), (std::vector<float>{1, 21, 32, 7}));
+  // Several parts of one constant; the last one holds where they overlap.
+  const husk_constant_part several[] = {{0, 0, values, 0, 4},
+                                        {0, 0, values, 12, 4},
+                                        {0, 0, values + 3, 12, 4},
+                                        {0, 0, values, 16, 0}};
+  ASSERT_EQ(husk_program_update_constant_parts(m.program, several, 4, &m.error), HUSK_OK)
+      << m.error.text;
+  EXPECT_EQ(sums(), (std::vector<float>{10, 21, 32, 43}));
+  const husk_constant_part over[] = {{0, 0, values, 0, 16}, {0, 0, values, 4, 4}};
+  ASSERT_EQ(husk_program_update_constant_parts(m.program, over, 2, &m.error), HUSK_OK);
+  EXPECT_EQ(sums(), (std::vector<float>{10, 11, 32, 43}));
+  const uint64_t huge = ~uint64_t{0};
+  for (const auto& [offset, size] : {std::pair<uint64_t, uint64_t>{0, 17},
+                                     {13, 4},
+                                     {17, 0},
+                                     {huge, 2},
+                                     {2, huge},
+                                     {4, huge - 3}}) {
+    const husk_constant_part wrong[] = {{0, 0, values, 0, 16}, {0, 0, values, offset, size}};
+    EXPECT_EQ(husk_program_update_constant_parts(m.program, wrong, 2, &m.error),
+              HUSK_INVALID_ARGUMENT);
+    EXPECT_NE(std::strstr(m.error.text, "no part of constant 'w', which has 16"), nullptr)
+        << m.error.text;
+  }
+  EXPECT_EQ(husk_program_update_constant_parts(m.program, nullptr, 1, &m.error),
+            HUSK_INVALID_ARGUMENT);
+  EXPECT_EQ(husk_program_update_constant_parts(nullptr, &two, 1, &m.error), HUSK_INVALID_ARGUMENT);
+  EXPECT_EQ(husk_program_update_constant_parts(m.program, nullptr, 0, &m.error), HUSK_OK);
+  EXPECT_EQ(sums(), (std::vector<float>{10, 11, 32, 43}));
+}
+
+TEST(Api, TiedNamesAreFound) {
+  Machine m(std::string("user \"husk.tied.head\" \"w\"\nuser \"husk.tied.lost\" \"v\"\n") + kModel);
+  ASSERT_NE(m.session, nullptr) << m.error.text;
+  uint32_t constant = 7;
+  ASSERT_EQ(husk_program_find_constant(m.program, "head", &constant, &m.error), HUSK_OK);
+  EXPECT_EQ(constant, 0u);
+  for (const char* name : {"lost", "husk.tied.head", "hea", "heads"}) {
+    EXPECT_EQ(husk_program_find_constant(m.program, name, &constant, &m.error), HUSK_NOT_FOUND);
+    const std::string said = std::string("no constant '") + name + "'";
+    EXPECT_NE(std::strstr(m.error.text, said.c_str()), nullptr) << m.error.text;
+  }
+}
+
 TEST(Api, StepsAreTraced) {
   husk_session_options options = HUSK_SESSION_OPTIONS_INIT;
   std::string said;

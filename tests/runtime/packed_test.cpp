@@ -280,9 +280,23 @@ TEST(PackedConstants, AnUpdateChangesTheCopies) {
               HUSK_OK)
         << p.machine.error.text;
     EXPECT_EQ(p.run(), 12 * round);
-    EXPECT_EQ(p.asked.copies, 2 + 4 * round);
+    EXPECT_EQ(p.asked.copies, 2 + 2 * round);  // each layout once, of the last value
     EXPECT_EQ(p.asked.packed_calls, p.asked.calls);
   }
+}
+
+TEST(PackedConstants, AnUpdateOfPartsChangesTheCopies) {
+  PackedSums p(functions_of_sums("f", {kAll, kTransposed}));
+  ASSERT_NE(p.machine.session, nullptr) << p.machine.error.text;
+  EXPECT_EQ(p.run(), 78);  // 1 to 12
+  const float values[] = {100, 200};
+  const husk_constant_part parts[] = {{0, 0, values, 0, 4}, {0, 0, values + 1, 44, 4}};
+  ASSERT_EQ(husk_program_update_constant_parts(p.machine.program, parts, 2, &p.machine.error),
+            HUSK_OK)
+      << p.machine.error.text;
+  EXPECT_EQ(p.run(), 78 - 1 - 12 + 300);
+  EXPECT_EQ(p.asked.copies, 4);
+  EXPECT_EQ(p.asked.packed_calls, p.asked.calls);
 }
 
 // A second program of the engine that is opened from the same file.

@@ -10,7 +10,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2] / "compiler" / "torch" / "hus
 
 # For each package, the packages that its modules may import. "" is the top level. Every package may
 # import the modules of EVERYWHERE. A row may name only packages of earlier rows.
-EVERYWHERE = {"dtypes", "errors", "options", "tools", "version"}
+EVERYWHERE = {"dtypes", "errors", "options", "prints", "tools", "version"}
 BELOW = {
   "runtime",
   "hir",

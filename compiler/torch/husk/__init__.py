@@ -20,6 +20,7 @@ if TYPE_CHECKING:
   from .runtime import (
     CancelledError,
     DeviceError,
+    Engine,
     Error,
     FileError,
     InvalidArgumentError,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     Session,
     State,
     UnsupportedError,
+    Weight,
     load,
   )
 
@@ -44,6 +46,7 @@ _COMPILED = ("save_compiled",)
 _RUNTIME = (
   "CancelledError",
   "DeviceError",
+  "Engine",
   "Error",
   "FileError",
   "InvalidArgumentError",
@@ -58,6 +61,7 @@ _RUNTIME = (
   "Session",
   "State",
   "UnsupportedError",
+  "Weight",
   "load",
 )
 
@@ -65,6 +69,7 @@ __all__ = [
   "CancelledError",
   "CompileError",
   "DeviceError",
+  "Engine",
   "Error",
   "FileError",
   "Function",
@@ -82,6 +87,7 @@ __all__ = [
   "State",
   "Unsupported",
   "UnsupportedError",
+  "Weight",
   "__version__",
   "export",
   "inspect",

@@ -24,7 +24,26 @@ class Unsupported(Exception):
 
 
 class CompileError(Exception):
-  """A tool (g++, huskc) failed; the text is the output of the tool."""
+  """PyTorch, Inductor, Triton or a tool (g++, huskc) failed, or is not there.
+
+  message: what failed, and why.
+  remedy: what to do; empty if the message says it.
+  place: the operator and the line of the model; empty if they are not known.
+  """
+
+  def __init__(self, message: str, remedy: str = "", place: str = "") -> None:
+    self.message, self.remedy, self.place = message, remedy, place
+    text = f"{place}: {message}" if place else message
+    super().__init__(f"{text}\n  {remedy}" if remedy else text)
+
+  def at(self, place: str) -> CompileError:
+    """The error with a place, unless it has one."""
+    return CompileError(self.message, self.remedy, self.place or place)
+
+  def with_log(self, path: pathlib.Path) -> CompileError:
+    """The error with the name of a file that has all that compilers printed."""
+    log = f"what compilers printed is in {path}"
+    return CompileError(self.message, f"{self.remedy}\n  {log}" if self.remedy else log, self.place)
 
 
 @contextlib.contextmanager

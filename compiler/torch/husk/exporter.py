@@ -16,7 +16,7 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import artifact, devices, hir, output, tools
+from . import artifact, devices, hir, output, prints, tools
 from .cuda import descriptors, user_kernels
 from .devices import Device
 from .errors import short_tracebacks, within
@@ -27,6 +27,7 @@ from .inductor import (
   capture,
   detection,
   empty,
+  failures,
   strided,
   torch_compat,
   varying,
@@ -127,9 +128,10 @@ def export(
 
   The logger "husk" reports at level INFO what was exported, and how long it took.
 
-  Raises Unsupported if an artifact cannot hold the model, CompileError if a tool is missing or
-  fails. Exceptions of PyTorch keep their class; their tracebacks have no frames of PyTorch, unless
-  HUSK_TRACEBACK=1 is in the environment.
+  Raises Unsupported if an artifact cannot hold the model, CompileError if Inductor, Triton or a
+  tool fails, which names the operator and the line of the model, or if a tool is missing. What
+  torch.export raises keeps its class. Tracebacks have no frames of PyTorch, unless HUSK_TRACEBACK=1
+  is in the environment.
   """
   options = merged(options, changes)
   functions, path = _functions(model, args, path, kwargs, dynamic_shapes, function)
@@ -139,7 +141,7 @@ def export(
   if options.weights == "beside" and path.exists() and not path.is_file():
     raise ValueError(f'{path} is no regular file: weights="beside" needs a folder for the weights')
   stages = Progress(progress)
-  with contextlib.ExitStack() as stack:
+  with output.disk_explained(path), contextlib.ExitStack() as stack:
     if keep is None:
       folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="husk-")))
     else:
@@ -183,10 +185,10 @@ def _write(
   folder: pathlib.Path,
   stages: Progress,
   options: Options,
-  writes_weights: bool,
+  stays: bool,
 ) -> tuple[pathlib.Path, dict[str, torch.Tensor]]:
-  """`write` with the functions by name, and the tensors of the file of weights, which is written if
-  `writes_weights`."""
+  """`write` with the functions by name, and the tensors of the file of weights. If the folder
+  stays, the file is written, and what compilers print stays there too."""
   # A user hears of a missing tool before the minutes that tracing and kernels take.
   assert_texts: list[str] = []
   compilers = devices.of_targets(options, assert_texts)
@@ -197,6 +199,7 @@ def _write(
   # written, and huskc runs.
   stages.total = len(functions) * (1 + len(compilers)) + len(compilers) + 2
   with (
+    prints.logged(folder if stays else None),
     capture.quiet(),
     descriptors.traced(),
     torch_compat.right_dtypes(),
@@ -208,6 +211,8 @@ def _write(
       with within(name, functions), stages.stage("trace", name):
         exported[name] = autocast.written_out(one.exported())
     exported = aliases.merged(exported)
+    for target in compilers:
+      target.report_to(stages.report)
     with assumed.kept(exported.values()), varying.views():
       for one in exported.values():
         torch_compat.assume(one, [*empty.refusals(one), *strided.refusals(one)])
@@ -217,7 +222,7 @@ def _write(
   with stages.stage("weights"):
     for name, image in files.items():
       (folder / name).write_bytes(image)
-    if writes_weights:
+    if stays:
       weights.save_file(tensors, folder)
     text.write_text(program.text(), encoding="utf-8")
   return text, tensors
@@ -315,10 +320,11 @@ def _program(
   # LSTM before the LSTM is decomposed. Attention has no effect on a signature. Its decomposition
   # takes a tenth of the time of an export, and targets that have attention as one step need none.
   attention_stays = all(target.attention == "flash" for target in targets)
-  described = {
-    name: capture.prepared(one, keep_attention=True) if attention_stays else prepared(one)
-    for name, one in exported.items()
-  }
+  with failures.explained("PyTorch"):
+    described = {
+      name: capture.prepared(one, keep_attention=True) if attention_stays else prepared(one)
+      for name, one in exported.items()
+    }
   signatures = signature.of_functions(described, names, stored)
   program.tree = signature.tree(signatures)
   program.functions = [hir.Function(name, [], []) for name in exported]
@@ -327,7 +333,11 @@ def _program(
     begin = time.perf_counter()
     for function in program.functions:
       original, signed = exported[function.name], signatures[function.name]
-      with within(function.name, exported), stages.stage(target.row, function.name):
+      with (
+        within(function.name, exported),
+        stages.stage(target.row, function.name),
+        failures.explained(f"PyTorch, for {target.row},"),
+      ):
         function.variants.append(
           target.variant(
             original, prepared, signed, stored.of(described[function.name]), signed.names.child()
@@ -350,5 +360,6 @@ def _program(
     function.outputs = [value.line() for value in signatures[function.name].outputs]
   constants.restore(written)
   program.data, tensors = stored.lines()
+  program.user.update({**stored.tied(), **program.user})
   hir.fold(program, [target.row for target in targets if target.folds], names)
   return program, tensors, files

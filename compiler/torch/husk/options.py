@@ -99,9 +99,8 @@ class Options:
     'Inductor has, "rules" follows rules about the target, "heuristic" takes what was measured '
     'before where the package has records of such kernels, else rules, and "max" measures on the '
     "GPU of this machine, which must be the target, and takes minutes. The default is HUSK_TUNE in "
-    'the environment, else "max" if the GPU of this machine is the target, else "heuristic". The '
-    "metadata `husk.tuned.TARGET` of the artifact holds the choice, and the logger "
-    '"husk" reports at level INFO how long each target took.',
+    'the environment, else "heuristic". The metadata `husk.tuned.TARGET` of the artifact holds the '
+    'choice, and the logger "husk" reports at level INFO how long each target took.',
     choices=("none", "rules", "heuristic", "max"),
   )
   records: tuple[Path, ...] = _option(

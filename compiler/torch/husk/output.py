@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import pathlib
 import shutil
@@ -21,6 +22,40 @@ def require(path: pathlib.Path) -> None:
     raise NotADirectoryError(f"{path} cannot be written: {parent} is no folder")
   if not (path.exists() and not path.is_file()) and not os.access(parent, os.W_OK):
     raise PermissionError(f"{path} cannot be written: {parent} is read-only for this user")
+
+
+# Errors of a disk, with what helps.
+_REMEDIES = {
+  errno.ENOSPC: "the disk is full",
+  errno.EDQUOT: "the disk quota of this user is used up",
+  errno.EFBIG: "the file is larger than the disk or the limits of the process allow",
+  errno.EROFS: "the disk is read-only",
+  errno.EACCES: "this user may not write there",
+  errno.EPERM: "this user may not write there",
+}
+
+
+@contextlib.contextmanager
+def disk_explained(path: pathlib.Path) -> Iterator[None]:
+  """Explains the errors of a disk while the artifact `path` is written. Temporary files lie in
+  another folder, which may be the one that is full."""
+  try:
+    yield
+  except OSError as error:
+    why = _REMEDIES.get(error.errno or 0)
+    if why is None or error.filename == str(path):
+      raise
+    folder = tempfile.gettempdir()
+    place = str(error.filename or "")
+    if place and not place.startswith(folder):
+      text = f"{path} cannot be written: {why} ({place}); free some space, or give another path"
+    else:
+      text = (
+        f"{path} was not written: {why}; an export needs room for its temporary files in {folder} "
+        f"and for the artifact in {path.resolve().parent}: free some, or name another folder for "
+        "temporary files in TMPDIR"
+      )
+    raise type(error)(error.errno, text) from error
 
 
 @contextlib.contextmanager

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from typing import TextIO
 
 ERASE = "\r\x1b[K"  # the line of a terminal
 
@@ -21,6 +23,11 @@ class Progress:
     self.seconds: dict[str, float] = {}
     self._begun = 0
     self._begin = time.perf_counter()
+    self._part = ""
+
+  def report(self, part: str) -> None:
+    """Says how far the stage is that runs, in the same line."""
+    self._part = part
 
   @contextlib.contextmanager
   def stage(self, name: str, detail: str = "") -> Iterator[None]:
@@ -28,6 +35,7 @@ class Progress:
     self._begun += 1
     text = f"husk: [{self._begun}/{self.total}] {name}{detail and ': '}{detail}"
     begin = time.perf_counter()
+    self._part = ""
     with self._line(text, begin) if self.shown else contextlib.nullcontext():
       yield
     self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begin
@@ -41,19 +49,35 @@ class Progress:
   def _line(self, text: str, begin: float) -> Iterator[None]:
     ended = threading.Event()
 
-    def draw() -> None:
+    def draw(stream: TextIO) -> None:
       while True:
-        sys.stderr.write(f"{ERASE}{text} ({time.perf_counter() - begin:.0f} s)")
-        sys.stderr.flush()
+        part = self._part and f": {self._part}"
+        stream.write(f"{ERASE}{text}{part} ({time.perf_counter() - begin:.0f} s)")
+        stream.flush()
         if ended.wait(1.0):
           return
 
-    thread = threading.Thread(target=draw, daemon=True)
-    thread.start()
-    try:
-      yield
-    finally:
-      ended.set()
-      thread.join()
-      sys.stderr.write(ERASE)
-      sys.stderr.flush()
+    with _own_stderr() as stream:
+      thread = threading.Thread(target=draw, args=(stream,), daemon=True)
+      thread.start()
+      try:
+        yield
+      finally:
+        ended.set()
+        thread.join()
+        stream.write(ERASE)
+        stream.flush()
+
+
+@contextlib.contextmanager
+def _own_stderr() -> Iterator[TextIO]:
+  """A stream to where stderr goes now. What becomes of stderr meanwhile (prints.py) has no effect
+  on it."""
+  try:
+    copy = os.dup(sys.stderr.fileno())
+  except (AttributeError, OSError, ValueError):  # a stream without a file
+    yield sys.stderr
+    return
+  sys.stderr.flush()
+  with os.fdopen(copy, "w", encoding="utf-8", errors="replace") as stream:
+    yield stream

@@ -225,6 +225,16 @@ func TestConstants(t *testing.T) {
 	equal(t, must[[]float32](t)(Elements[float32](outputs[0])), []float32{10, 20})
 	fails(t, UpdateConstant(p, "none", []float32{0}), NotFound, "none")
 	fails(t, UpdateConstant(p, "bias", []float32{0, 0, 0}), InvalidArgument, "bias")
+	if err := UpdateConstantPart(p, "bias", 1, []float32{30}); err != nil {
+		t.Fatal(err)
+	}
+	outputs = must[[]Output](t)(s.Run(0, Slice(make([]float32, 3), 1, 3)))
+	equal(t, must[[]float32](t)(Elements[float32](outputs[0])), []float32{10, 30})
+	for _, first := range []uint64{2, 3, 1 << 62, 1<<64 - 1} {
+		fails(t, UpdateConstantPart(p, "bias", first, []float32{0}), InvalidArgument,
+			"no part of constant 'bias', which has 8")
+	}
+	fails(t, UpdateConstantPart(p, "bias", 0, []float64{0}), InvalidArgument, "bias")
 }
 
 func TestWrongInputs(t *testing.T) {

@@ -265,6 +265,39 @@ func UpdateConstant[T Element](p *Program, name string, elements []T) error {
 	return check(C.husk_program_update_constants(p.handle, update, 1, &failure), &failure)
 }
 
+// UpdateConstantPart replaces elements of a constant for all sessions, from the element first on,
+// in the way of UpdateConstant.
+func UpdateConstantPart[T Element](p *Program, name string, first uint64, elements []T) error {
+	text := C.CString(name)
+	defer C.free(unsafe.Pointer(text))
+	var failure C.husk_error
+	var index C.uint32_t
+	err := check(C.husk_program_find_constant(p.handle, text, &index, &failure), &failure)
+	if err != nil {
+		return err
+	}
+	info, err := p.constant(index)
+	if err != nil {
+		return err
+	}
+	if !isOf[T](info.DType) {
+		return fits(info, elements)
+	}
+	given := bytesOf(elements)
+	size := uint64(unsafe.Sizeof(*new(T)))
+	if most := info.Bytes/size + 1; first > most {
+		first = most // so that the product fits; the call refuses it
+	}
+	part := (*C.husk_constant_part)(C.calloc(1, C.sizeof_husk_constant_part))
+	defer C.free(unsafe.Pointer(part))
+	bytes := C.CBytes(given)
+	defer C.free(bytes)
+	part.constant, part.bytes = index, bytes
+	part.offset, part.size = C.uint64_t(first*size), C.uint64_t(len(given))
+	defer runtime.KeepAlive(p)
+	return check(C.husk_program_update_constant_parts(p.handle, part, 1, &failure), &failure)
+}
+
 // Metadata is what the author of the file added.
 func (p *Program) Metadata() map[string]string {
 	defer runtime.KeepAlive(p)

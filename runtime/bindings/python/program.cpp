@@ -1,10 +1,18 @@
 #include "program.h"
 
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+
 #include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
 
 #include <husk/weights.h>
 
+#include "bytes.h"
 #include "call.h"
 #include "error.h"
 #include "session.h"
@@ -147,6 +155,22 @@ nb::object encoded(nb::handle path) {
   PyObject* out = nullptr;
   if (!PyUnicode_FSConverter(path.ptr(), &out)) throw nb::python_error();
   return nb::steal(out);
+}
+
+// Replaces parts of constants. Each entry of `parts` is (constant, offset in bytes, memory).
+void update_constants(Program& program, nb::list parts) {
+  std::vector<std::unique_ptr<Bytes>> memory;
+  std::vector<husk_constant_part> entries;
+  for (nb::handle part : parts) {
+    const auto [constant, offset,
+                object] = nb::cast<std::tuple<uint32_t, uint64_t, nb::object>>(part);
+    memory.push_back(std::make_unique<Bytes>(object, false));
+    entries.push_back({constant, 0, memory.back()->data(), offset, memory.back()->size()});
+  }
+  check_unlocked([&](husk_error* error) {
+    return husk_program_update_constant_parts(program.handle(), entries.data(),
+                                              static_cast<uint32_t>(entries.size()), error);
+  });
 }
 
 PyObject* program_call(PyObject* self, PyObject* args, PyObject* kwargs) {
@@ -345,6 +369,20 @@ void bind_program(nb::module_& module) {
              const husk_program* program = self.value->handle();
              return describe_all(program, husk_program_constant_count(program),
                                  &husk_program_constant);
+           })
+      .def("find_constant",
+           [](const ProgramObject& self, nb::str name) {
+             const std::string text = nb::cast<std::string>(name);
+             uint32_t constant = 0;
+             check([&](husk_error* error) {
+               return husk_program_find_constant(self.value->handle(), text.c_str(), &constant,
+                                                 error);
+             });
+             return constant;
+           })
+      .def("update_constants",
+           [](ProgramObject& self, nb::list parts) {
+             update_constants(*self.value, std::move(parts));
            })
       .def("metadata",
            [](const ProgramObject& self) {

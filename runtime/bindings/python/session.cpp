@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "bytes.h"
 #include "call.h"
 #include "error.h"
 #include "object.h"
@@ -52,23 +53,6 @@ PyObject* function_call(PyObject* self, PyObject* args, PyObject* kwargs) {
 }
 PyType_Slot function_slots[] = {{Py_tp_call, reinterpret_cast<void*>(&function_call)},
                                 {0, nullptr}};
-
-// Memory of an object of Python, for the length of a call.
-class Bytes {
- public:
-  Bytes(nb::handle object, bool writable) {
-    if (PyObject_GetBuffer(object.ptr(), &buffer_, writable ? PyBUF_WRITABLE : PyBUF_SIMPLE) != 0)
-      throw nb::python_error();
-  }
-  ~Bytes() { PyBuffer_Release(&buffer_); }
-  Bytes(const Bytes&) = delete;
-  Bytes& operator=(const Bytes&) = delete;
-  void* data() const { return buffer_.buf; }
-  uint64_t size() const { return static_cast<uint64_t>(buffer_.len); }
-
- private:
-  Py_buffer buffer_ = {};
-};
 
 // Compares the size of memory with that of a state.
 void check_size(const Session& session, uint32_t state, uint64_t bytes) {

@@ -36,11 +36,11 @@
  * with HUSK_INVALID_ARGUMENT.
  * - Fields are only appended. Code that reads a field which a later version appended asks
  *   HUSK_HAS_FIELD first.
- * - Structs that come in arrays (husk_value, husk_op_arg, husk_constant_update, husk_upload,
- *   husk_listed_launch, husk_graph_edge) have no struct_size and never change, since an array
- *   needs one stride on both sides. husk_op is the exception: libraries export arrays of it, whose
- *   stride is the first entry's struct_size. husk_error, husk_allocator and husk_threads are fixed
- *   too.
+ * - Structs that come in arrays (husk_value, husk_op_arg, husk_constant_update,
+ *   husk_constant_part, husk_upload, husk_listed_launch, husk_graph_edge) have no struct_size and
+ *   never change, since an array needs one stride on both sides. husk_op is the exception:
+ * libraries export arrays of it, whose stride is the first entry's struct_size. husk_error,
+ * husk_allocator and husk_threads are fixed too.
  *
  * The header is C11 and C++17. */
 #ifndef HUSK_HUSK_H
@@ -434,7 +434,8 @@ HUSK_API uint32_t husk_program_constant_count(const husk_program* program);
  * HUSK_INVALID_ARGUMENT. */
 HUSK_API husk_status husk_program_constant(const husk_program* program, uint32_t constant,
                                            husk_storage_info* out, husk_error* error);
-/** Finds a constant by its name; returns HUSK_NOT_FOUND if there is none. */
+/** Finds a constant by its name, or by another name that the model has for the same tensor
+ * (metadata "husk.tied.NAME", FORMAT.md); returns HUSK_NOT_FOUND if there is none. */
 HUSK_API husk_status husk_program_find_constant(const husk_program* program, const char* name,
                                                 uint32_t* constant, husk_error* error);
 
@@ -459,6 +460,26 @@ typedef struct husk_constant_update {
 HUSK_API husk_status husk_program_update_constants(husk_program* program,
                                                    const husk_constant_update* updates,
                                                    uint32_t count, husk_error* error);
+/** A new value for a part of a constant. Entries come in arrays, so the layout is fixed. */
+typedef struct husk_constant_part {
+  uint32_t constant; /**< The number of the constant. */
+  uint32_t reserved; /**< 0. */
+  const void* bytes; /**< `size` bytes of host memory; read during the call. */
+  uint64_t offset;   /**< The bytes of the constant before the part. */
+  uint64_t size;     /**< The bytes of the part. */
+} husk_constant_part;
+/** Replaces parts of constants, all of them or none, in the way, on the threads and with the errors
+ * of husk_program_update_constants. Several parts may be of one constant; where they overlap, the
+ * last one holds. The device needs memory for each constant as a whole during the call. A part that
+ * does not lie in its constant is refused with HUSK_INVALID_ARGUMENT.
+ * @param program the program
+ * @param parts `count` entries
+ * @param count number of entries
+ * @param error may be NULL
+ * @return HUSK_OK or the failure */
+HUSK_API husk_status husk_program_update_constant_parts(husk_program* program,
+                                                        const husk_constant_part* parts,
+                                                        uint32_t count, husk_error* error);
 /** Returns the bytes of the copies of constants that ops have laid out for themselves
  * (husk_op.pack), and of what the file computed from constants when it was opened (FORMAT.md,
  * "Folded constants"). Programs of one engine share equal copies; each program counts them. */

@@ -475,6 +475,23 @@ class Program {
                                            static_cast<uint32_t>(updates.size()), error);
     });
   }
+  /** husk_program_update_constant_parts. */
+  void update_constant_parts(const std::vector<husk_constant_part>& parts) {
+    detail::check([&](husk_error* error) {
+      return husk_program_update_constant_parts(get(), parts.data(),
+                                                static_cast<uint32_t>(parts.size()), error);
+    });
+  }
+  /** Replaces elements of the constant of this name, from the element `first` on.
+   * husk_program_update_constant_parts. */
+  template <class T>
+  void update_constant_part(const char* name, uint64_t first, const std::vector<T>& elements) {
+    const uint32_t number = constant(name);
+    const husk_storage_info info = constant_info(number);
+    if (!holds<T>(info.dtype)) expect(info, elements);
+    update_constant_parts(
+        {{number, 0, elements.data(), first * sizeof(T), elements.size() * sizeof(T)}});
+  }
   /** Replaces the constant of this name, with as many elements of T as it has.
    * husk_program_update_constants. */
   template <class T>

@@ -114,26 +114,34 @@ Status ConstantStore::upload_part(const husk_upload* uploads, uint32_t n, husk_e
   return to_status(port->stream_wait(engine_->device, nullptr, error));
 }
 
-Status ConstantStore::stage(const husk_constant_update* updates, uint32_t n, Array<void*>* staged,
+Status ConstantStore::stage(const husk_constant_part* updates, uint32_t n, Array<void*>* staged,
                             husk_error* error) {
   const husk_port* port = engine_->port;
   if (replaced_.size() == 0) HUSK_TRY(replaced_.allocate(engine_->allocator, count(), error));
   HUSK_TRY(staged->allocate(engine_->allocator, n, error));
   for (uint32_t i = 0; i < n; ++i) {
-    const uint32_t constant = updates[i].constant;
-    const uint64_t size = bytes(constant);
+    const husk_constant_part& part = updates[i];
+    const uint64_t size = bytes(part.constant);
     if (size == 0) continue;
-    void*& memory = (*staged)[i];
-    Status status = to_status(port->alloc(engine_->device, size, &memory, error));
-    if (failed(status)) {
-      memory = nullptr;
-      prefix(error, "the new value of constant '%s', %llu bytes: ",
-             file_->program()->constants()->Get(constant)->name()->c_str(),
-             static_cast<unsigned long long>(size));
-      return status;
+    uint32_t first = 0;  // the first part of the same constant
+    while (updates[first].constant != part.constant) ++first;
+    void*& memory = (*staged)[first];
+    if (first == i) {
+      Status status = to_status(port->alloc(engine_->device, size, &memory, error));
+      if (failed(status)) {
+        memory = nullptr;
+        prefix(error, "the new value of constant '%s', %llu bytes: ",
+               file_->program()->constants()->Get(part.constant)->name()->c_str(),
+               static_cast<unsigned long long>(size));
+        return status;
+      }
+      if (part.size < size)
+        HUSK_TRY(to_status(
+            port->copy(engine_->device, nullptr, memory, addresses_[part.constant], size, error)));
     }
-    HUSK_TRY(
-        to_status(port->upload(engine_->device, nullptr, memory, updates[i].bytes, size, error)));
+    HUSK_TRY(to_status(port->upload(engine_->device, nullptr,
+                                    static_cast<uint8_t*>(memory) + part.offset, part.bytes,
+                                    part.size, error)));
   }
   return to_status(port->stream_wait(engine_->device, nullptr, error));
 }
@@ -141,7 +149,7 @@ Status ConstantStore::stage(const husk_constant_update* updates, uint32_t n, Arr
 // A constant that lives in the mapped file or is shared, with another constant or another program,
 // is redirected to the new allocation, which cannot fail. Otherwise the bytes are copied in place,
 // so that addresses inside graphs stay valid; that fails only if the device is lost.
-Status ConstantStore::swap(const husk_constant_update* updates, uint32_t n, Array<void*>* staged,
+Status ConstantStore::swap(const husk_constant_part* updates, uint32_t n, Array<void*>* staged,
                            husk_error* error) {
   const husk_port* port = engine_->port;
   const bool in_place = memory_.claim();

@@ -36,12 +36,13 @@ class ConstantStore {
   uint64_t version() const { return version_; }
 
   // Brings new values to the device, next to the old ones, and writes their addresses to `staged`,
-  // also if it fails.
-  Status stage(const husk_constant_update* updates, uint32_t n, Array<void*>* staged,
+  // also if it fails. Of several parts of a constant the first one has its address, the others have
+  // null.
+  Status stage(const husk_constant_part* updates, uint32_t n, Array<void*>* staged,
                husk_error* error);
   // Puts staged values in the place of the old ones. No run may be in progress. Afterwards `staged`
   // has the allocations that are not in use any more.
-  Status swap(const husk_constant_update* updates, uint32_t n, Array<void*>* staged,
+  Status swap(const husk_constant_part* updates, uint32_t n, Array<void*>* staged,
               husk_error* error);
 
  private:

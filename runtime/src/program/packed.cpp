@@ -282,13 +282,14 @@ Status PackedConstants::pack(const Copy& copy, const uint8_t* constant, void* to
   return call(copy.function, copy.step, known->call, &packing, progress, error);
 }
 
-Status PackedConstants::stage(const husk_constant_update* updates, uint32_t n,
+Status PackedConstants::stage(const husk_constant_part* updates, uint32_t n,
                               const Array<void*>& values, Staged* staged, husk_error* error) const {
   if (copies_.size() == 0) return Status::ok;
   const Engine& engine = *program_->engine;
   KnownArguments known;
   HUSK_TRY(staged->memory.allocate(engine.allocator, size_t{n} * kMaxLayouts, error));
   for (uint32_t i = 0; i < n; ++i) {
+    if (!values[i]) continue;  // another part of a constant
     void** memory = staged->memory.data() + size_t{i} * kMaxLayouts;
     for (uint32_t at = last_copy_[updates[i].constant]; at > 0;
          at = copies_[at - 1].previous + 1, ++memory) {
@@ -308,7 +309,7 @@ Status PackedConstants::stage(const husk_constant_update* updates, uint32_t n,
 
 // A copy that is shared gets the new memory, and the next call finds it there. Other copies keep
 // their place.
-void PackedConstants::swap(const husk_constant_update* updates, uint32_t n, Staged& staged) {
+void PackedConstants::swap(const husk_constant_part* updates, uint32_t n, Staged& staged) {
   if (copies_.size() == 0) return;
   const bool in_place = memory_.claim();
   for (uint32_t i = 0; i < n; ++i) {
@@ -316,6 +317,7 @@ void PackedConstants::swap(const husk_constant_update* updates, uint32_t n, Stag
     for (uint32_t at = last_copy_[updates[i].constant]; at > 0;
          at = copies_[at - 1].previous + 1, ++memory) {
       Copy& copy = copies_[at - 1];
+      if (!*memory) continue;
       if (in_place) {
         memcpy(copy.data, *memory, copy.bytes);
         continue;

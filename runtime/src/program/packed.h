@@ -57,10 +57,10 @@ class PackedConstants {
     Array<void*> memory;
   };
   // Lays out new values, which are at `values` by update, next to the old copies.
-  Status stage(const husk_constant_update* updates, uint32_t n, const Array<void*>& values,
+  Status stage(const husk_constant_part* updates, uint32_t n, const Array<void*>& values,
                Staged* staged, husk_error* error) const;
   // Puts them into the place of the old copies. No run may be in progress.
-  void swap(const husk_constant_update* updates, uint32_t n, Staged& staged);
+  void swap(const husk_constant_part* updates, uint32_t n, Staged& staged);
 
  private:
   // A copy, with the first call that reads it.

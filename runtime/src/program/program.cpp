@@ -312,12 +312,22 @@ Status Program::load_kernel(uint32_t index, husk_error* error) {
   return status;
 }
 
-Status Program::update(const husk_constant_update* updates, uint32_t n, husk_error* error) {
+Status Program::update(const husk_constant_part* updates, uint32_t n, husk_error* error) {
   for (uint32_t i = 0; i < n; ++i)
     if (updates[i].constant >= constants.count() || !updates[i].bytes)
       return fail(error, HUSK_INVALID_ARGUMENT,
                   "update %u: no such constant (there are %u), or its bytes are NULL", i,
                   constants.count());
+  for (uint32_t i = 0; i < n; ++i) {
+    const uint64_t whole = constants.bytes(updates[i].constant);
+    if (updates[i].size <= whole && updates[i].offset <= whole - updates[i].size) continue;
+    return fail(error, HUSK_INVALID_ARGUMENT,
+                "update %u: %llu bytes from %llu on are no part of constant '%s', which has %llu",
+                i, static_cast<unsigned long long>(updates[i].size),
+                static_cast<unsigned long long>(updates[i].offset),
+                file.program()->constants()->Get(updates[i].constant)->name()->c_str(),
+                static_cast<unsigned long long>(whole));
+  }
   if (gate.holds_this_thread(nullptr))
     return fail(error, HUSK_INVALID_ARGUMENT,
                 "constants cannot be updated in a callback: the update would wait for its run");

@@ -67,7 +67,7 @@ struct Program {
   // to run.
   Status load(husk_error* error);
   // Changes the values of constants between the runs of the sessions.
-  Status update(const husk_constant_update* updates, uint32_t n, husk_error* error);
+  Status update(const husk_constant_part* updates, uint32_t n, husk_error* error);
 
  private:
   Status rank_targets(Array<int32_t>* ranks, husk_error* error) const;

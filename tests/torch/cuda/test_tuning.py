@@ -92,7 +92,11 @@ def here(monkeypatch, **other):
 
 def test_default_mode_on_the_target_gpu(monkeypatch):
   here(monkeypatch)
-  assert tuning.resolve_mode(None, H200) == "max" and tuning.resolve_mode("max", H200) == "max"
+  assert tuning.resolve_mode(None, H200) == "heuristic"  # nobody measures who did not ask for it
+  assert tuning.resolve_mode("max", H200) == "max"
+  monkeypatch.setenv("HUSK_TUNE", "max")
+  assert tuning.resolve_mode(None, H200) == "max"
+  monkeypatch.delenv("HUSK_TUNE")
   assert tuning.resolve_mode(None, fake_cuda.Target.load("orin")) == "heuristic"
 
 
@@ -260,9 +264,14 @@ def test_the_arguments_of_a_launch(gpu, tmp_path):
       assert value.numel() == 8 * 8 and not value.any()  # ints are valid indices
 
 
-def test_templates_are_measured_by_inductor(gpu, tmp_path):
-  text = written(tmp_path, "max", torch.nn.Linear(256, 128), (torch.randn(512, 256),))
+def test_templates_are_measured_by_inductor(gpu, tmp_path, capfd, caplog):
+  with caplog.at_level(logging.INFO, "husk"):
+    text = written(tmp_path, "max", torch.nn.Linear(256, 128), (torch.randn(512, 256),))
   (choices,) = gpu.templates
+  # Inductor's table of times is in the log, which is named.
+  assert "AUTOTUNE" not in "".join(capfd.readouterr())
+  assert f"what compilers printed is in {tmp_path}/prints.log" in caplog.text
+  assert "AUTOTUNE" in (tmp_path / "prints.log").read_text()
   assert len(choices) > 3 and kernels(text) == ["tem"]
   threads = re.search(r"^kernel .* block (\d+) ", text, re.M).group(1)
   assert int(threads) == 32 * int(choices[1].log_info["num_warps"])

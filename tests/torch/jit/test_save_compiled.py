@@ -1,5 +1,6 @@
 """husk.save_compiled: files of what torch.compile(backend="husk") runs."""
 
+import functools
 import os
 import pathlib
 import re
@@ -309,7 +310,11 @@ def test_values_that_torch_compiled_for_are_checked(path):
   program = husk.load(path)
   same(program(X, True, 2), X + 2)
   for wrong, text in (
-    ((False, 2), "the value of flag: input 'flag' (0) must equal 1"),
+    (
+      (False, 2),
+      "the value of flag must be True, for which PyTorch has compiled the graph: input 'flag' (0) "
+      "must equal 1",
+    ),
     ((True, 3), "input 'n' is 3, must be 2"),
   ):
     with pytest.raises(husk.InvalidInputError, match=re.escape(text)):
@@ -358,6 +363,53 @@ def test_a_written_argument_is_written(path):
   mine, theirs = X.clone(), X.clone()
   same(husk.load(path)(mine), made(theirs))
   same(mine, theirs)
+
+
+def named(forward):
+  """A decorator as those of transformers, which has parameters of its own."""
+
+  @functools.wraps(forward)
+  def wrapper(self, *args, **kwargs):
+    names = kwargs.pop("return_dict", None)
+    result = forward(self, *args, **kwargs)
+    return {"hidden": result[0], "first": result[1]} if names is not False else result
+
+  return wrapper
+
+
+class Transformer(nn.Module):
+  """A model as transformers has them: most arguments are keywords, and some are none."""
+
+  def __init__(self):
+    super().__init__()
+    self.embedding = nn.Embedding(11, 8)
+    self.query, self.key, self.value = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+    self.head = nn.Linear(8, 11, bias=False)
+
+  @named
+  def forward(self, input_ids=None, attention_mask=None, inputs_embeds=None, *, scale=1.0, **more):
+    x = self.embedding(input_ids) if inputs_embeds is None else inputs_embeds
+    mask = None if attention_mask is None else attention_mask[:, None, None].bool()
+    q, k, v = (layer(x)[:, None] for layer in (self.query, self.key, self.value))
+    x = nn.functional.scaled_dot_product_attention(q, k, v, mask)[:, 0] * scale
+    return self.head(x), x[:, 0]
+
+
+@pytest.mark.parametrize("way", ["keywords", "positions", "embeddings"])
+def test_a_transformer_without_arguments(path, way):
+  torch.manual_seed(0)
+  model = Transformer().eval()
+  ids, mask = torch.tensor([[1, 2, 3], [4, 5, 6]]), torch.tensor([[1, 1, 1], [1, 1, 0]])
+  args, kwargs = {
+    "keywords": ((), {"input_ids": ids, "attention_mask": mask, "return_dict": False}),
+    "positions": ((ids, mask), {"scale": 2.0}),
+    "embeddings": ((), {"inputs_embeds": torch.randn(2, 3, 8)}),
+  }[way]
+  with torch.no_grad():
+    made = compiled(model)
+    expected = made(*args, **kwargs)
+    husk.save_compiled(made, path)
+  torch.testing.assert_close(husk.load(path)(*args, **kwargs), expected)
 
 
 @pytest.mark.parametrize("given", [True, False], ids=["args", "latest"])
@@ -412,7 +464,7 @@ def test_floats_that_torch_has_compiled_for(path):
     program = husk.load(path)
     x = torch.rand(5, 6)
     torch.testing.assert_close(program(x, 2.0), made(x, 2.0))
-  with pytest.raises(husk.Error, match="the value of columns"):
+  with pytest.raises(husk.Error, match="the value of columns must be 2.0, for which PyTorch has"):
     program(x, 3.0)
 
 

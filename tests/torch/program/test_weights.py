@@ -140,3 +140,35 @@ def test_wrong_arguments_are_refused(exported, files):
   os.mkfifo(path.with_name("fifo"))
   with pytest.raises(ValueError, match='weights="beside" needs a folder'):
     husk.export(model, (x,), path.with_name("fifo"), weights="beside")
+
+
+class Tied(torch.nn.Module):
+  """Two names of one tensor, and a parameter with the name of an input."""
+
+  def __init__(self):
+    super().__init__()
+    self.embedding = torch.nn.Embedding(5, 3)
+    self.head = torch.nn.Linear(3, 5, bias=False)
+    self.head.weight = self.embedding.weight
+    self.ids = torch.nn.Parameter(torch.randn(5))
+    self.register_buffer("unused", torch.zeros(2))
+
+  def forward(self, ids):
+    return self.head(self.embedding(ids)) + self.ids
+
+
+def test_weights_are_exchanged_by_the_names_of_the_model(tmp_path):
+  model, other, ids = Tied(), Tied(), torch.arange(4)
+  path = husk.export(model, (ids,), tmp_path / "tied.husk", **TARGET)
+  program = husk.load(path)
+  assert program.metadata()["husk.tied.head.weight"] == "embedding.weight"
+  assert program.update_weights(other.state_dict(), strict=False) == ["unused"]
+  torch.testing.assert_close(program(ids), other(ids))
+  rows = torch.zeros(2, 3)
+  program.weights["head.weight"][1:3] = rows
+  with torch.no_grad():
+    other.embedding.weight[1:3] = rows
+  torch.testing.assert_close(program(ids), other(ids))
+  program.weights["ids"].copy_from(model.ids)  # stored as another name than that of the input
+  other.ids = model.ids
+  torch.testing.assert_close(program(ids), other(ids))

@@ -19,8 +19,11 @@ Pair = collections.namedtuple("Pair", "first second")
   None,
   wrong=[
     ((torch.randn(3), 5, 2.5, True, None), "n"),
-    ((torch.randn(3), 4, 2.25, True, None), "the value of f"),
-    ((torch.randn(3), 4, 2.5, False, None), "the value of b"),
+    (
+      (torch.randn(3), 4, 2.25, True, None),
+      "the value of f must be 2.5, which the export fixed .*: check failed",
+    ),
+    ((torch.randn(3), 4, 2.5, False, None), "the value of b must be True, which the export fixed"),
   ],
 )
 def numbers_that_are_constants(self, x, n, f, b, nothing):

@@ -10,19 +10,20 @@ arena has scratch memory for each block; the pointer is null if the kernel needs
 from __future__ import annotations
 
 import ast
+import contextlib
 import copy
 import dataclasses
 import hashlib
 import linecache
 import re
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import sympy
 
-from .. import dtypes
-from ..errors import Unsupported
+from .. import dtypes, prints
+from ..errors import CompileError, Unsupported
 from ..hir import (
   AssertFlag,
   Backend,
@@ -35,7 +36,7 @@ from ..hir import (
   ValueArg,
   ViewArg,
 )
-from ..inductor import python_text, torch_compat
+from ..inductor import failures, python_text, torch_compat
 from ..inductor.lines import InductorObject
 from . import asserts, pdl, rewrites
 from .gemm_configs import Config
@@ -253,7 +254,8 @@ class CudaKernels(Backend):
       while row in self._definitions:
         n += 1
         row = f"{name}_{n}"
-      self._definitions[row] = self._defined(symbol, row, source, heuristics)
+      with self._explained(name):
+        self._definitions[row] = self._defined(symbol, row, source, heuristics)
       self._by_source[key] = row
     self._names[name] = self._by_source[key]
 
@@ -286,6 +288,20 @@ class CudaKernels(Backend):
           )
         return _Definition(rewrite.source, kernel, source, heuristics)
     return _Definition(source, self._compiled(name, tuner), source, heuristics)
+
+  @contextlib.contextmanager
+  def _explained(self, name: str) -> Iterator[None]:
+    """Makes a CompileError of what Triton raises."""
+    try:
+      yield
+    except (Unsupported, CompileError, OSError, MemoryError):
+      raise
+    except Exception as error:
+      remedy = _ASSEMBLER if "ptxas" in str(error) else failures.REMEDY
+      raise CompileError(
+        f"Triton cannot compile the kernel {name} for {self.target.name}: {failures.reason(error)}",
+        remedy,
+      ) from error
 
   def _compiled(self, name: str, tuner: InductorObject) -> Kernel:
     return compiled(name, tuner, self.target, self.wait, self.tuning.ordered(self.target, tuner))
@@ -362,7 +378,8 @@ class CudaKernels(Backend):
     )
     if definition.source != definition.plain:
       tuner = _loaded(name, definition.source, self.wait, trigger=False, heuristics=heuristics)
-    definition.kernel = compiled(name, tuner, self.target, self.wait, [definition.config])
+    with self._explained(name):
+      definition.kernel = compiled(name, tuner, self.target, self.wait, [definition.config])
 
   def finish(self) -> None:
     """Decides which kernels trigger early, now that all calls are known, and compiles these
@@ -375,7 +392,8 @@ class CudaKernels(Backend):
       configs = [definition.config]
       if definition.config is None:
         configs = self.tuning.ordered(self.target, tuner)
-      definition.kernel = compiled(name, tuner, self.target, True, configs)
+      with self._explained(name):
+        definition.kernel = compiled(name, tuner, self.target, True, configs)
 
   def _should_trigger(self, definition: _Definition) -> bool:
     """Whether a kernel is to be compiled again so that it triggers early."""
@@ -518,9 +536,10 @@ def compiled(
   refused = []
   for config in configs:
     try:
-      result = tuner._precompile_config(config)
+      with prints.kept():
+        result = tuner._precompile_config(config)
     except (OutOfResources, PTXASError) as error:
-      refused.append(f"{config}: {str(error).strip().splitlines()[-1]}")
+      refused.append(f"{config}: {failures.reason(error)}")
       continue
     shared = result.kernel.metadata.shared
     if shared <= target.shared_memory_per_block_optin:
@@ -579,6 +598,10 @@ def _kernel(
   )
 
 
+_ASSEMBLER = (
+  "Triton needs its assembler ptxas: install Triton again, or name an assembler of CUDA in "
+  "TRITON_PTXAS_PATH"
+)
 _TRITON_META = ("signature", "constants", "configs")
 
 

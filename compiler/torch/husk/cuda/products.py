@@ -55,12 +55,22 @@ def replacements(target: Target, tuned: Tuning) -> Iterator[Replacement]:
   yield BaseConfigHeuristic, "preprocess_mm_configs", prepared
   if tuned.measures:
     yield type(benchmarking.benchmarker), "benchmark_gpu", milliseconds
+    cache = select_algorithm.AlgorithmSelectorCache
+    yield cache, "__call__", functools.partialmethod(_measured, cache.__call__, tuned)
   else:
     yield (
       select_algorithm.AlgorithmSelectorCache,
       "pick_deterministic_choice",
       lambda self, choices: tuned.pick_template(target, choices),
     )
+
+
+def _measured(
+  cache: InductorObject, original: Callable[..., Any], tuned: Tuning, *args: Any, **named: Any
+) -> Any:
+  """Inductor's choice among templates, which prints a table of times."""
+  with tuned.measured_by_inductor():
+    return original(cache, *args, **named)
 
 
 def _sum_of_products(

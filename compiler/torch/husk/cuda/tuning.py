@@ -19,11 +19,11 @@ import dataclasses
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .. import dtypes
+from .. import dtypes, prints
 from ..inductor import torch_compat
 from ..inductor.lines import InductorObject
 from ..options import check_choice
@@ -42,11 +42,10 @@ NamedArgument = tuple[str, Any]
 
 def resolve_mode(tune_mode: str | None, target: Target) -> str:
   """The mode that an export uses. None stands for HUSK_TUNE of the environment if that is set, else
-  for "max" if the GPU of this machine is the target, else for "heuristic". A mode that does not
-  exist or that this machine cannot follow raises ValueError."""
-  tune_mode = tune_mode or os.environ.get("HUSK_TUNE") or None
-  if tune_mode is None:
-    return "heuristic" if why_not_here(target) else "max"
+  for "heuristic", also where the GPU of this machine is the target: an export takes seconds unless
+  the caller asks for minutes. A mode that does not exist or that this machine cannot follow raises
+  ValueError."""
+  tune_mode = tune_mode or os.environ.get("HUSK_TUNE") or "heuristic"
   if check_choice("tune", tune_mode) == "max" and (reason := why_not_here(target)):
     raise ValueError(
       f"tune='max' measures kernels on the GPU that they are for, an {target.name}: {reason}; "
@@ -108,9 +107,12 @@ class Tuning:
   # The templates that were picked, by what decided: "record", "neighbours" or "rule".
   picked: dict[str, int] = dataclasses.field(default_factory=dict)
   kernels: int = 0  # measured
+  products: int = 0  # products and convolutions whose templates Inductor measured
   tried: int = 0  # measured configurations
   seconds: float = 0.0  # spent on measuring
   notes: list[str] = dataclasses.field(default_factory=list)
+  # Gets a text that says how far the measurements are.
+  report: Callable[[str], object] = lambda text: None
 
   @property
   def measures(self) -> bool:
@@ -201,7 +203,21 @@ class Tuning:
         self.notes.append(f"{name} was not measured: {type(error).__name__}: {text}")
         logging.getLogger("husk").warning(self.notes[-1])
     self.seconds += time.perf_counter() - begin
+    self._report()
     return best
+
+  @contextlib.contextmanager
+  def measured_by_inductor(self) -> Iterator[None]:
+    """While open, Inductor measures its templates for one product or convolution."""
+    begin = time.perf_counter()
+    with prints.kept():
+      yield
+    self.products += 1
+    self.seconds += time.perf_counter() - begin
+    self._report()
+
+  def _report(self) -> None:
+    self.report(f"kernels measured: {self.kernels}, products: {self.products}")
 
   def text(self) -> str:
     """The text for the artifact's metadata."""
@@ -275,7 +291,8 @@ class Bench:
     from triton.runtime.errors import OutOfResources, PTXASError
 
     try:
-      return self.tuner._precompile_config(config)
+      with prints.kept():
+        return self.tuner._precompile_config(config)
     except (OutOfResources, PTXASError):
       return None
 
@@ -284,7 +301,7 @@ class Bench:
 
     milliseconds = float("inf")
     if result is not None:
-      with contextlib.suppress(OutOfResources), real():
+      with contextlib.suppress(OutOfResources), prints.kept(), real():
         milliseconds = self.tuner.bench(result.make_launcher(), *self.call_args)
     self.times[str(config)] = milliseconds
     return milliseconds

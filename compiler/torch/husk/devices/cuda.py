@@ -15,6 +15,7 @@ from ..attention import operator as attention
 from ..cuda import (
   fake_cuda,
   float64,
+  gemm_configs,
   here,
   products,
   random,
@@ -98,6 +99,9 @@ class Cuda(Device):
 
   # Exports
 
+  def report_to(self, report: Callable[[str], object]) -> None:
+    self.tuning.report = report
+
   @classmethod
   def spellings(cls) -> list[str]:
     return [f"{cls.port}:NAME"]
@@ -114,6 +118,11 @@ class Cuda(Device):
     if options.library("gemm") == "cublaslt" and gemm_set:
       raise ValueError(
         f"cuda:{detail} with gemm=cublaslt: matrix products are left to cuBLASLt, give cuda:{name}"
+      )
+    if gemm_set and gemm_set not in gemm_configs.SETS:
+      sets = " or ".join(map(repr, gemm_configs.SETS))
+      raise ValueError(
+        f"no target 'cuda:{detail}': give {sets} behind cuda:{name}:, or cuda:{name} alone"
       )
     description = target.Target.load(name)
     tuned = tuning.Tuning(

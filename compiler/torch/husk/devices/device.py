@@ -99,6 +99,9 @@ class Device:
 
   # Exports
 
+  def report_to(self, report: Callable[[str], object]) -> None:
+    """Tells the device what gets a text that says how far a long compilation is."""
+
   @classmethod
   def spellings(cls) -> list[str]:
     """How a user may name a target of this port, for the text of an error."""

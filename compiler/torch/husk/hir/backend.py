@@ -141,6 +141,10 @@ class Backend(Protocol):
     arguments, `extent` returns the bytes of an argument that stands for memory."""
     ...
 
+  def note_call(self, kernel: str, place: Callable[[], str]) -> None:
+    """Tells that a call of the kernel has been written. `place` returns the operators that it
+    computes and the line of the model, for messages."""
+
   def call_operator(self, call: OperatorCall) -> list[Statement]:
     """The statements that call an operator. By default the runtime calls the operator that is
     registered under the name."""

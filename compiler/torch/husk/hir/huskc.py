@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import pathlib
+import re
 import subprocess
 from collections.abc import Callable
 from typing import IO
@@ -58,5 +60,31 @@ def compile(
     process.wait()
     raise
   if process.returncode:
-    raise CompileError(f"huskc refused {text}:\n{(complaint or printed).strip()}")
+    raise _refusal(text, (complaint or printed).strip(), process.returncode)
   return printed
+
+
+_REPORT = "this is an error of Husk, please report it; keep=FOLDER (--keep) keeps the `.hir`"
+
+
+def _refusal(text: pathlib.Path, complaint: str, status: int) -> CompileError:
+  """The refusal of a `.hir`, with the place in the model of the line that huskc names."""
+  said = complaint.replace(f"{text}:", "").replace(f"{text}", text.name).strip()
+  match = re.match(r"(\d+):\d+: (.*)", said, re.S)
+  if not match:
+    if status < 0:
+      said = f"signal {-status} ended it" + (f": {said}" if said else "")
+    return CompileError(
+      f"huskc cannot write the artifact: {said or 'it printed nothing'}",
+      "see whether the disk has room and may be written; else " + _REPORT,
+    )
+  line, what = int(match.group(1)), match.group(2)
+  with text.open(encoding="utf-8") as lines:
+    step = next(itertools.islice(lines, line - 1, None), "").strip()
+  place = re.search(r' at "((?:[^"\\]|\\.)*)"$', step)
+  step = step[: place.start()] if place else step
+  return CompileError(
+    f"huskc refuses line {line} of the `.hir`, `{step[:200]}`: {what}",
+    _REPORT,
+    f"near {place.group(1)}" if place else "",
+  )

@@ -14,9 +14,26 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 
-from ..errors import CompileError, Unsupported
+from ..errors import CompileError
 from ..inductor import torch_compat
 from . import cpus, images, precompiled, vector_math
+
+REMEDY = (
+  "give another compiler in CXX, or write this line of the model with other operators; with "
+  "another compiler that fails too it is an error of Husk, please report it"
+)
+
+
+class CompilerFailed(CompileError):
+  """A C++ compiler or its linker failed. `output` is all that it printed, `first` its first error,
+  without the name of the file, which is temporary."""
+
+  def __init__(self, compiler: str, output: str) -> None:
+    self.compiler, self.output = compiler, output
+    lines = [line for line in output.splitlines() if "error" in line or "undefined" in line]
+    lines = lines or output.splitlines() or ["it printed nothing"]
+    self.first = re.sub(r"^(?:\S*[/.]\S*:\s+)+", "", lines[0]).strip()
+    super().__init__(f"{compiler} cannot compile the host kernels: {self.first}", REMEDY)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -233,13 +250,10 @@ def _run(command: Sequence[str], folder: pathlib.Path) -> None:
     )
   except FileNotFoundError as error:
     raise CompileError(
-      f"{command[0]}, which compiles the host kernels, was not found: install it"
+      f"{command[0]}, which compiles the host kernels, was not found", REMEDY
     ) from error
   if done.returncode:
-    lines = [
-      line for line in done.stderr.splitlines() if "error" in line or "undefined" in line
-    ] or [done.stderr]
-    raise CompileError(f"{command[0]} failed on the host kernels:\n" + "\n".join(lines[:20]))
+    raise CompilerFailed(command[0], done.stderr)
 
 
 def _undefined(isa: Isa, path: pathlib.Path) -> set[str]:
@@ -253,8 +267,13 @@ def _check(isa: Isa, path: pathlib.Path) -> None:
   )
   for name in needed:
     if name not in _LIBRARIES:
-      raise Unsupported(f"the host kernels need {name}, which an image may not")
+      raise CompilerFailed(
+        isa.compiler(), f"error: the kernels need the library {name}, which an image may not"
+      )
   nm = [isa.tool("nm"), "-D", "-u", "--format=posix", str(path)]
   for symbol in torch_compat.symbols(nm):
     if not re.search(r"@(GLIBC_|GLIBC)", symbol) and symbol not in _OPTIONAL:
-      raise Unsupported(f"the host kernels need {symbol}, which is not in libc, libm or libmvec")
+      raise CompilerFailed(
+        isa.compiler(),
+        f"error: the kernels need `{symbol}`, which is not in libc, libm or libmvec",
+      )

@@ -12,11 +12,11 @@ import dataclasses
 import functools
 import pathlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from .. import dtypes
-from ..errors import Unsupported
+from .. import dtypes, prints
+from ..errors import CompileError, Unsupported
 from ..hir import Backend, KernelCall, LaunchArg, ValueArg, ViewArg
 from ..inductor import host_loops, torch_compat
 from . import image
@@ -63,6 +63,7 @@ class HostKernels(Backend):
     self._kernels: dict[str, Kernel] = {}  # by the name of the row
     self._by_source: dict[str, str] = {}  # source -> the name of the row
     self._names: dict[str, str] = {}  # Inductor's name -> the name of the row
+    self._places: dict[str, Callable[[], str]] = {}  # of the first call, by the name of the row
     self._texts: list[str] = [*_TEXTS]  # of checks, by number
 
   def options(self) -> dict[str, Any]:
@@ -114,6 +115,9 @@ class HostKernels(Backend):
       for kind, access, given in zip(kernel.types, kernel.access, call_args)
     ]
     return KernelCall(self.prefix + kernel.name, (1, 1, 1), arguments)
+
+  def note_call(self, kernel: str, place: Callable[[], str]) -> None:
+    self._places.setdefault(kernel.removeprefix(self.prefix), place)
 
   def finish(self) -> None:
     """Nothing is left to do: `files` compiles."""
@@ -183,7 +187,40 @@ class HostKernels(Backend):
     return body
 
   def _image(self) -> bytes:
-    return image.build(_headers(), self.source(), self.isa, self.linkable)
+    try:
+      return image.build(_headers(), self.source(), self.isa, self.linkable)
+    except image.CompilerFailed as error:
+      raise self._explained(error) from error
+
+  def _explained(self, error: image.CompilerFailed) -> CompileError:
+    """The failure of the C++ compiler, with the operators of the kernel that it names."""
+    prints.append(error.output)
+    kernel = self._kernel_of(error.output)
+    what = f"the kernel {kernel.name}" if kernel else "the kernels"
+    place = self._places.get(kernel.name) if kernel else None
+    return CompileError(
+      f"{error.compiler} cannot compile {what} for host:{self.isa.arch}: {error.first}",
+      image.REMEDY,
+      place() if place else "",
+    )
+
+  def _kernel_of(self, output: str) -> Kernel | None:
+    """The kernel that the output of the C++ compiler or of the linker names; None if it names
+    none."""
+    if len(self._kernels) == 1:
+      return next(iter(self._kernels.values()))
+    if match := re.search(r"\bkernels\.cpp:(\d+):\d+: (?:internal compiler |fatal )?error", output):
+      last = 1  # the line of the #include
+      for kernel in self._kernels.values():
+        last += f"{kernel.source}\n{_entry(kernel)}\n".count("\n")
+        if int(match.group(1)) <= last:
+          return kernel
+    for one in self._kernels.values():
+      if re.search(rf"\b(?:husk_)?{one.name}\b", output):
+        return one
+    symbols = re.findall(r"`(\w+)['`]", output)
+    used = (one for one in self._kernels.values() if any(name in one.source for name in symbols))
+    return next(used, None)
 
 
 isas = image.isas

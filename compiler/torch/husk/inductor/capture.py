@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from .. import prints
 from ..errors import CompileError, Unsupported
 from . import (
   assumed,
   decompositions,
   empty,
+  failures,
   graphs,
   loop_ints,
   one_device,
@@ -223,18 +226,28 @@ def _register_constants(module: torch.fx.GraphModule) -> None:
 
 
 def _cause(error: Exception) -> BaseException:
-  """The `Unsupported` inside the exceptions that Inductor wraps around it, else `error` itself. If
-  Inductor finds no C++ compiler, this is a `CompileError`."""
+  """The `Unsupported` or `CompileError` inside the exceptions that Inductor wraps around it, else a
+  `CompileError` that explains `error`."""
   cause: BaseException | None = error
   while cause is not None:
     if isinstance(cause, Unsupported):
       return _located(cause)
+    if isinstance(cause, CompileError):
+      return cause
     if type(cause).__name__ == "InvalidCxxCompiler":
       return CompileError(
-        f"{torch_compat.compiler()}, which compiles the host kernels, was not found: install it"
+        f"{torch_compat.compiler()}, which compiles the host kernels, was not found: run `apt-get "
+        "install g++`, or name a C++ compiler in CXX"
       )
     cause = getattr(cause, "inner_exception", None) or cause.__cause__ or cause.__context__
-  return error
+  if isinstance(error, (OSError, ImportError, MemoryError)) or _is_of_dynamo(error):
+    return error
+  return failures.of(error, "Inductor")
+
+
+def _is_of_dynamo(error: Exception) -> bool:
+  """Whether an exception tells Dynamo what to do next, as to trace again."""
+  return type(error).__module__ == "torch._dynamo.exc"
 
 
 def _located(error: Unsupported) -> Unsupported:
@@ -413,14 +426,18 @@ def _maps(op: Any) -> bool:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-  """Silences warnings of Inductor that do not matter to an export."""
+  """Silences warnings of Inductor that do not matter to an export. The graph that torch.export
+  prints when it fails goes to the log of the export."""
   import logging
   import warnings
 
+  from torch.export import _trace
+
+  printing = types.SimpleNamespace(stderr=prints.Appender())
   logger = logging.getLogger("torch.utils.cpp_extension")
   level = logger.level
   logger.setLevel(logging.ERROR)
-  with warnings.catch_warnings():
+  with warnings.catch_warnings(), replaced((_trace, "sys", printing)):
     for kind in (FutureWarning, UserWarning, DeprecationWarning):
       warnings.simplefilter("ignore", kind)
     try:

@@ -36,6 +36,18 @@ def operator_place(node: torch.fx.Node) -> str:
   return f"{node.target} (near {line})" if line else str(node.target)
 
 
+def operators_of(node: InductorObject) -> list[str]:
+  """The names of the operators that an IR node computes, at most four, in the
+  order of the graph."""
+  try:
+    origins = list(node.get_origins())
+  except (AttributeError, NotImplementedError):
+    return []
+  calls = sorted(one for one in origins if getattr(one, "op", "") == "call_function")
+  names = list(dict.fromkeys(str(one.target) for one in calls))
+  return names[:4] + ["..."] * (len(names) > 4)
+
+
 def _line(trace: str | None) -> Origin:
   """The line of the model in a stack trace.
 

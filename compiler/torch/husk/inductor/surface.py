@@ -494,6 +494,11 @@ SURFACE: dict[str, tuple[Names, ...]] = {
       "a rule picks the template (products.py)",
       of="AlgorithmSelectorCache",
     ),
+    replaces(
+      "__call__",
+      "its tables of times go to a log (products.py)",
+      of="AlgorithmSelectorCache",
+    ),
     uses(
       "name description input_nodes layout log_info bmreq precompile",
       "a choice",
@@ -625,6 +630,9 @@ SURFACE: dict[str, tuple[Names, ...]] = {
       "parts of a program without public names",
       of="ExportedProgram",
     ),
+  ),
+  "torch.export._trace": (
+    replaces("sys", "the graph that it prints when it fails goes to a log (capture.py)"),
   ),
   "torch.export.graph_signature": (
     uses(

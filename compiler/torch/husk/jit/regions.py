@@ -341,7 +341,9 @@ def arguments(entry: Entry, of: Callee) -> tuple[tuple[Any, ...], dict[str, Any]
 
   args: list[Any] = []
   kwargs: dict[str, Any] = {}
-  parameters = inspect.signature(entry.function).parameters
+  # The parameters of the frame that torch has compiled, which may be a decorator's: those of most
+  # models of transformers are `*args, **kwargs`.
+  parameters = inspect.signature(entry.function, follow_wrapped=False).parameters
   trailing = 0  # the arguments at the end that are equal to their defaults
   for name, parameter in parameters.items():
     if name not in entry.region.arguments:

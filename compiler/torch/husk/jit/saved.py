@@ -321,16 +321,17 @@ class FunctionWriter:
   def _unused(self, leaf: Leaf, value: Any) -> None:
     """An argument that is no input of the program: torch has compiled for its value."""
     name = leaf.name
+    fixed = f'"the value of {name} must be {value}, for which PyTorch has compiled the graph"'
     if value is None:
       line = f"{name} none"
     elif isinstance(value, bool):
       line = f"{name} bool"
-      self.head.append(f'check_eq({name}, {int(value)}) "the value of {name}"')
+      self.head.append(f"check_eq({name}, {int(value)}) {fixed}")
     elif isinstance(value, int):
       line = f"{name} int {value}"
     elif isinstance(value, float):
       line = f"{name} float"
-      self.head.append(f'check(feq({name}, {hir.Literal(value)})) "the value of {name}"')
+      self.head.append(f"check(feq({name}, {hir.Literal(value)})) {fixed}")
     elif _is_tensor(value) and (dtype := hir.dtype(value.dtype)) is not None:
       sizes = [self._unused_size(name, dim, size) for dim, size in enumerate(value.shape)]
       line = f"{name} tensor {dtype} [{', '.join(sizes)}]"

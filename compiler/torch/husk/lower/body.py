@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import sympy
 
 from .. import hir
-from ..errors import Unsupported
+from ..errors import CompileError, Unsupported
 from ..inductor import empty
-from ..inductor.origins import origin
+from ..inductor.origins import operators_of, origin
 from ..program.constants import Places
 from ..program.signature import Signature
 from .nodes import Graph, IrNode, NodeView, Place, layout_of, node_view
@@ -235,9 +235,17 @@ class Body:
       return str(own)
     return f"{self.called_at}: {own}"
 
-  def located(self, error: Unsupported, node: IrNode) -> Unsupported:
-    """The error with the place of `node` at the end of its message, or else with the place of
-    the last statement. An error that has a place already stays as it is."""
+  def operators(self, node: IrNode) -> str:
+    """The operators that a node computes, and the place of the node in the model."""
+    names = ", ".join(operators_of(node)) or "a kernel"
+    place = self.origin(node)
+    return f"{names} (near {place})" if place else names
+
+  def located(self, error: Unsupported | CompileError, node: IrNode) -> Unsupported | CompileError:
+    """The error with the place of `node`, or else an `Unsupported` with the place of the last
+    statement. An error that has a place already stays as it is."""
+    if isinstance(error, CompileError):
+      return error if error.place or node is None else error.at(self.operators(node))
     if error.has_place:
       return error
     place = self.origin(node) if node is not None else ""

@@ -1,14 +1,15 @@
 """The lines of Inductor's wrapper become the statements of a variant."""
 
+import functools
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import sympy
 
 from .. import hir
-from ..errors import Unsupported
-from ..inductor import torch_compat
+from ..errors import CompileError, Unsupported
+from ..inductor import failures, torch_compat
 from ..inductor.assumed import Assumption
 from ..program.constants import FunctionConstants
 from ..program.signature import Signature
@@ -80,19 +81,42 @@ class LineVisitor:
     self.body, self.nodes = body, nodes
 
   def visit(self, lines: Iterable[Line]) -> None:
+    lines = list(lines)
     for line in lines:
       if not _is_ignored(line):
-        self._visit(line)
+        self._visit(line, lines)
 
-  def _visit(self, line: Line) -> None:
+  def _visit(self, line: Line, lines: Sequence[Line]) -> None:
     method: Callable[[Line], None] = getattr(self, f"visit_{type(line).__name__}", _refuse)
     try:
       method(line)
-    except Unsupported as error:
-      located = self.body.located(error, getattr(line, "node", None))
+    except (Unsupported, CompileError) as error:
+      located = self.body.located(error, self._node(line, lines))
       if located is error:
         raise
       raise located from error
+    except (OSError, MemoryError):
+      raise
+    except Exception as error:
+      explained = failures.of(error, "Husk")
+      raise self.body.located(explained, self._node(line, lines)) from error
+
+  def _node(self, line: Line, lines: Sequence[Line]) -> IrNode:
+    """The node of a line. A kernel's definition has that of the last buffer in its first call."""
+    if type(line).__name__ == "KernelCallLine":
+      return self._last_buffer(line)
+    if type(line).__name__ != "KernelDefinitionLine":
+      return getattr(line, "node", None)
+    for call in lines:
+      if getattr(call, "kernel_name", None) == line.kernel_name and hasattr(call, "call_args"):
+        return self._last_buffer(call)
+    return None
+
+  def _last_buffer(self, call: Line) -> IrNode:
+    """The node of the last buffer among the arguments of a kernel, which it writes."""
+    names = [name for name in call.call_args if isinstance(name, str)]
+    found = (self.body.graph.try_get_buffer(name) for name in reversed(names))
+    return next((node for node in found if node is not None), None)
 
   # Memory
 
@@ -134,6 +158,8 @@ class LineVisitor:
       nodes = [None] * len(line.call_args)
     args = [self._kernel_argument(*pair) for pair in zip(line.call_args, nodes)]
     call = body.backend.call_kernel(line.kernel_name, args, body.ranges, body.bytes_of)
+    if (node := self._last_buffer(line)) is not None:
+      body.backend.note_call(call.kernel, functools.partial(body.operators, node))
     body.launch(call, self._origin_of_results(call), body.view)
 
   def _kernel_argument(self, value: Any, node: IrNode) -> Any:

@@ -128,7 +128,11 @@ def _check_constant(body: Body, value: Input) -> None:
   enough."""
   if value.value is None or value.kind == "int":
     return
-  message = f"the value of {value.name}"
+  fixed = bool(value.value) if value.kind == "bool" else value.value
+  message = (
+    f"the value of {value.name} must be {fixed}, which the export fixed (export a tensor to vary "
+    "it)"
+  )
   if value.kind == "float":
     condition = hir.op("feq", hir.Name(value.name, is_float=True), value.value)
     body.emit(hir.Check(condition, message))

@@ -112,6 +112,21 @@ class Constants:
     self._rows[extent.begin] = row
     return row
 
+  def tied(self) -> dict[str, str]:
+    """Metadata that name the constant of each parameter or buffer that is the same tensor as
+    another one: the file has one row for both (FORMAT.md, "husk.tied.NAME")."""
+    found: dict[str, str] = {}
+    for tensors in self._by_program.values():
+      for fqn, tensor in tensors.items():
+        extent = self._extents.of(tensor)
+        row = self._rows.get(extent.begin) if extent else None
+        if row is None or row.buffer.space != "constant" or row.buffer.name == fqn:
+          continue
+        stored = row.tensor
+        if tensor.shape == stored.shape and tensor.stride() == stored.stride():
+          found[f"husk.tied.{fqn}"] = row.buffer.name
+    return found
+
   def generator(self) -> hir.Buffer:
     """The state of the random number generator, which begins as zeros
     (ports/host/include/husk/ops.h)."""

@@ -26,11 +26,12 @@ from .errors import (
 )
 
 if TYPE_CHECKING:
-  from .program import Function, Program, Session, State, load
+  from .program import Engine, Function, Program, Session, State, Weight, load
 
 __all__ = [
   "CancelledError",
   "DeviceError",
+  "Engine",
   "Error",
   "FileError",
   "Function",
@@ -46,11 +47,12 @@ __all__ = [
   "Session",
   "State",
   "UnsupportedError",
+  "Weight",
   "load",
 ]
 
 
-_PROGRAM = ("Function", "Program", "Session", "State", "load")
+_PROGRAM = ("Engine", "Function", "Program", "Session", "State", "Weight", "load")
 
 
 def __getattr__(name: str) -> Any:

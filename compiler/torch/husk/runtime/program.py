@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
+import operator
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
 from .. import dtypes
 from . import trees
+from .errors import NotFoundError
 from .native import native
 from .printable import printable
 
@@ -87,6 +90,41 @@ class Program(native.Program):
       _no_function(name, names)
     # A function refers to its program, so the program does not keep it.
     return Function(self, names.index(name), name)
+
+  @property
+  def weights(self) -> Weights:
+    """The weights by name."""
+    return Weights(self)
+
+  def update_weights(
+    self,
+    values: Mapping[str | tuple[str, int | range], Any],
+    *,
+    strict: bool = True,
+  ) -> list[str]:
+    """Exchanges weights for all sessions of the program, all of them or none. The call waits until
+    no run of the program is in progress, and runs that begin meanwhile wait for it.
+
+    values: tensors or arrays by the name of a weight, as `model.state_dict()`, or by its name and
+      rows of its first dimension: {("embedding", range(10, 20)): x}. Dtypes and shapes must be
+      those of the file.
+    strict: whether a name that is no weight of the program is a KeyError. Else such names are left
+      out and returned: parameters that the graph does not use, and buffers that are states.
+    """
+    weights = self.weights
+    parts, unknown = [], []
+    for key, value in values.items():
+      name, rows = key if isinstance(key, tuple) else (key, None)
+      try:
+        weight = weights[name]
+      except KeyError:
+        if strict:
+          raise
+        unknown.append(name)
+      else:
+        parts.append(weight.part(rows, value))
+    self.update_constants(parts)
+    return unknown
 
   async def run_async(self, *args: Any, **kwargs: Any) -> Any:
     """Calls the program on a thread of asyncio's executor and returns the result."""
@@ -257,21 +295,9 @@ class State:
         raise ValueError(f"state {self.name!r} cannot take the value of {other.name!r}")
       self._session.state_copy(self._index, other._session)
       return
-    dtype, shape = str(other.dtype).removeprefix("torch."), tuple(other.shape)
-    expected = dtypes.TORCH[self.dtype]
-    if (dtype, shape) != (expected, self.shape):
-      raise ValueError(
-        f"state {self.name!r} is {expected}{list(self.shape)}, not {dtype}{list(shape)}"
-      )
-    if hasattr(other, "detach"):  # PyTorch; a view of bytes, since NumPy lacks some dtypes
-      import torch
-
-      other = other.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-    else:
-      import numpy as np
-
-      other = np.ascontiguousarray(other)
-    self._session.state_set(self._index, other)
+    self._session.state_set(
+      self._index, _bytes(f"state {self.name!r}", self.dtype, self.shape, other)
+    )
 
   def reset(self) -> None:
     """Sets the state to its initial value."""
@@ -287,23 +313,178 @@ class State:
     return f"husk.State {printable(self.name)} {self.dtype}{list(self.shape)}"
 
 
+class Weights(Mapping[str, "Weight"]):
+  """The weights of a program by name."""
+
+  def __init__(self, program: Program) -> None:
+    self._program = program
+    self._weights = {
+      weight["name"]: (index, weight) for index, weight in enumerate(program.constants())
+    }
+
+  def __getitem__(self, name: str) -> Weight:
+    """`name` may also be another name that the model has for the same tensor."""
+    known = self._weights.get(name)
+    if known is None:
+      try:
+        index = self._program.find_constant(name)
+      except NotFoundError:
+        near = difflib.get_close_matches(name, self._weights, 3) or list(self._weights)[:3]
+        some = ", ".join(map(repr, near)) or "none"
+        raise KeyError(
+          f"no weight {name!r}: the program has {len(self._weights)}, such as {some}"
+        ) from None
+      known = index, self._program.constants()[index]
+    return Weight(self._program, *known)
+
+  def __iter__(self) -> Iterator[str]:
+    return iter(self._weights)
+
+  def __len__(self) -> int:
+    return len(self._weights)
+
+
+class Weight:
+  """A weight of a program, which all of its sessions read."""
+
+  def __init__(self, program: Program, index: int, info: Mapping[str, Any]) -> None:
+    self._program = program
+    self._index = index
+    self.name: str = info["name"]
+    self.dtype: str = info["dtype"]
+    self.shape: tuple[int, ...] = info["shape"]
+    self.nbytes: int = info["bytes"]
+
+  def copy_from(self, value: Any) -> None:
+    """Takes the value of a tensor or an array, for all sessions of the program. Dtype and shape
+    must be those of the weight. `Program.update_weights` exchanges several weights at once."""
+    self._program.update_constants([self.part(None, value)])
+
+  def __setitem__(self, rows: int | slice, value: Any) -> None:
+    """Replaces rows of the weight, which are entries of its first dimension: `weight[2:4] = x`."""
+    self._program.update_constants([self.part(rows, value)])
+
+  def part(self, rows: int | slice | range | None, value: Any) -> tuple[int, int, Any]:
+    """An entry of native.Program.update_constants; `rows` is None for the whole weight."""
+    if rows is None:
+      return self._index, 0, _bytes(f"weight {self.name!r}", self.dtype, self.shape, value)
+    if isinstance(rows, range):
+      rows = slice(rows.start, rows.stop, rows.step)
+    what = f"weight {self.name!r}[{_rows_text(rows)}]"
+    if not self.shape:
+      raise IndexError(f"weight {self.name!r} has no rows, since it has no dimensions")
+    count = self.shape[0]
+    if isinstance(rows, slice):
+      begin, end, step = rows.indices(count)
+      if step != 1:
+        raise IndexError(f"{what}: give rows that follow each other, without a step")
+      shape = (max(end - begin, 0), *self.shape[1:])
+    else:
+      begin, shape = operator.index(rows), self.shape[1:]
+      if not -count <= begin < count:
+        raise IndexError(f"{what}: there are {count} rows")
+      begin += count * (begin < 0)
+    return (
+      self._index,
+      begin * (self.nbytes // max(count, 1)),
+      _bytes(what, self.dtype, shape, value),
+    )
+
+  def __repr__(self) -> str:
+    return f"husk.Weight {printable(self.name)} {self.dtype}{list(self.shape)}"
+
+
+def _rows_text(rows: int | slice) -> str:
+  if not isinstance(rows, slice):
+    return str(rows)
+  parts = [rows.start, rows.stop] + [rows.step] * (rows.step is not None)
+  return ":".join("" if part is None else str(part) for part in parts)
+
+
+def _bytes(what: str, dtype: str, shape: tuple[int, ...], value: Any) -> Any:
+  """The bytes of a tensor or an array, whose dtype and shape must be these; `what` they are for."""
+  if not hasattr(value, "dtype") or not hasattr(value, "shape"):
+    raise TypeError(f"{what}: give a torch.Tensor or a numpy.ndarray, not {type(value).__name__}")
+  found, sizes = str(value.dtype).removeprefix("torch."), tuple(value.shape)
+  expected = dtypes.TORCH[dtype]
+  if (found, sizes) != (expected, shape):
+    raise ValueError(f"{what} is {expected}{list(shape)}, not {found}{list(sizes)}")
+  if hasattr(value, "detach"):  # PyTorch; a view of bytes, since NumPy lacks some dtypes
+    import torch
+
+    return value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+  import numpy as np
+
+  return np.ascontiguousarray(value)
+
+
+class Engine(native.Engine):
+  """A device with its threads, operators and limits, for any number of programs. Programs of one
+  engine keep weights of equal content once in the memory of the device.
+
+  device, ops, threads, accept, progress, verify, limits: as for `husk.load`.
+  """
+
+  def __init__(
+    self,
+    device: str = "cpu",
+    *,
+    ops: Mapping[str, Callable[..., Any]] | None = None,
+    threads: int | None = None,
+    accept: Callable[[bytes], bool] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    verify: bool = False,
+    **limits: int,
+  ) -> None:
+    for name in limits:
+      if name not in _LIMITS:
+        raise TypeError(f"load() has no option {name!r}")
+    if threads is None:
+      threads = len(os.sched_getaffinity(0))
+    if not 1 <= threads <= 1024:
+      raise ValueError(f"threads={threads}: give a number from 1 to 1024")
+    options: dict[str, Any] = {
+      **limits,
+      "threads": threads,
+      "verify_content": int(verify),
+      "accept": accept,
+      "progress": progress,
+    }
+    super().__init__(device, options)
+    for name, function in (ops or {}).items():
+      self.add_op(name, function)
+
+  def __repr__(self) -> str:
+    return f"husk.Engine on {self.device_name}"
+
+
+_LIMITS = (
+  "max_metadata_bytes",
+  "max_state_bytes",
+  "max_steps",
+  "max_step_elements",
+  "max_packed_bytes",
+  "max_program_bytes",
+)
+
+
 def load(
   source: str | os.PathLike[str] | bytes | Any,
-  device: str = "cpu",
+  device: str | None = None,
   *,
-  ops: Mapping[str, Callable[..., Any]] | None = None,
-  threads: int | None = None,
-  accept: Callable[[bytes], bool] | None = None,
-  progress: Callable[[int, int], None] | None = None,
-  verify: bool = False,
+  engine: Engine | None = None,
   weights: str | os.PathLike[str] | None = None,
-  **limits: int,
+  **options: Any,
 ) -> Program:
   """Loads an artifact. The file contains native code: load only files that you trust.
 
   source: the path of a file, or its content as bytes, an mmap or any object with the buffer
     protocol. An mmap is used in place; it must not change while the program exists.
-  device: "cpu", "cuda" or "cuda:N".
+  device: "cpu", which is the default, "cuda" or "cuda:N".
+  engine: the engine that the program shares with others, such as `other.engine` or a husk.Engine.
+    It has the device and the options below, so these cannot be given beside it.
+  weights: the folder of the weights, if the artifact was exported with weights="beside"; by default
+    the folder of the artifact.
   ops: functions of Python for operators that the artifact calls and Husk does not have, by name:
     {"my::op": function}. A function gets the arguments of the operator, then its outputs, which it
     writes. Tensors are of the library that the inputs of the run belong to, and valid during the
@@ -314,35 +495,16 @@ def load(
     whether the file may be used.
   progress: gets the number of compared bytes and of all bytes, if `verify` is set.
   verify: compares constants with their hashes, which reads the whole file.
-  weights: the folder of the weights, if the artifact was exported with weights="beside"; by default
-    the folder of the artifact.
   limits: limits on what a file may ask for, as in husk_engine_options: max_metadata_bytes,
     max_state_bytes, max_steps, max_step_elements, max_packed_bytes, max_program_bytes.
   """
-  unknown = set(limits) - {
-    "max_metadata_bytes",
-    "max_state_bytes",
-    "max_steps",
-    "max_step_elements",
-    "max_packed_bytes",
-    "max_program_bytes",
-  }
-  if unknown:
-    raise TypeError(f"load() has no option {min(unknown)!r}")
-  if threads is None:
-    threads = len(os.sched_getaffinity(0))
-  if not 1 <= threads <= 1024:
-    raise ValueError(f"threads={threads}: give a number from 1 to 1024")
-  options: dict[str, Any] = {
-    **limits,
-    "threads": threads,
-    "verify_content": int(verify),
-    "accept": accept,
-    "progress": progress,
-  }
-  engine = native.Engine(device, options)
-  for name, function in (ops or {}).items():
-    engine.add_op(name, function)
+  if engine is None:
+    engine = Engine("cpu" if device is None else device, **options)
+  elif device is not None or options:
+    named = ", ".join([*["device"] * (device is not None), *options])
+    raise ValueError(f"load(engine=..., {named}=...): the engine has these options already")
+  elif not isinstance(engine, native.Engine):
+    raise TypeError(f"load(engine=...): give a husk.Engine, not {type(engine).__name__}")
   if isinstance(source, (str, os.PathLike)):
     source = os.fspath(source)
   elif weights is not None:

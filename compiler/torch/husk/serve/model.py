@@ -44,7 +44,11 @@ class Model:
     self._signatures = _signatures(program)
     states = [state["name"] for state in program.states()]
     self.has_states = any(name != GENERATOR for name in states)
-    self._torch = None if self.settings.device == "cpu" else _import_torch()
+    self._torch: Any = None
+    if self.settings.device != "cpu":
+      self._torch = _import_torch("a model on a GPU needs PyTorch, which copies arrays there")
+    elif any(one.has_bf16 for one in self._signatures.values()):
+      self._torch = _import_torch("a model with bf16 inputs or outputs needs PyTorch, which has it")
     self.function = self._default_function(program)
     self._check()
     self._program: Program | None = program
@@ -222,6 +226,8 @@ class Model:
     if self._torch is None:
       results = function(*arguments)
     else:
+      if signature.has_bf16:
+        function = _with_bf16(self._torch, function, signature)
       results = self._call_on_gpu(function, arguments)
     self.seconds(time.perf_counter() - begin)
     return results
@@ -346,7 +352,11 @@ class Model:
 
 
 class Tokens:
-  """The tokens of one stream. Its methods are called by one thread at a time, `close` by any."""
+  """The tokens of one stream. Its methods are called by one thread at a time, `close` by any.
+
+  The first function gets the inputs of the request. The next function gets the last token as its
+  first tensor of integers; each of its other inputs is the output of the same name of the step
+  before, if both functions have such an output, or else an input of the request."""
 
   def __init__(self, model: Model, request: Request) -> None:
     self._model = model
@@ -358,14 +368,19 @@ class Tokens:
     self._is_closed = False
     self._first = model._find(request.function or model.function)
     self._next = model._find(model.settings.next_function or self._first.function)
-    self._arguments = self._first.arguments(request.inputs)
+    # What the request gives for the later steps alone.
+    later = {value.name for value in self._next.inputs} - {
+      value.name for value in self._first.inputs
+    }
+    first = {name: one for name, one in request.inputs.items() if name not in later}
+    self._arguments = self._first.arguments(first)
+    self._results: Arrays = {}  # of the last step
     limit = model.settings.max_tokens
     if request.max_tokens > limit:
       raise RequestError(
         400, f"parameter 'max_tokens' is {request.max_tokens}, at most {limit} are allowed"
       )
-    for signature in (self._first, self._next):
-      _check_stream(signature)
+    self._check()
 
   def next(self) -> int | None:
     """The next token, None after the last one."""
@@ -379,11 +394,10 @@ class Tokens:
           signature, arguments = self._first, self._arguments
         else:
           signature = self._next
-          value = signature.inputs[0]
-          dtype = signatures.NUMPY[value.datatype]
-          arguments = [np.full([1] * len(value.ranges), self._token, dtype)]
+          arguments = [self._argument(value) for value in signature.inputs]
         results = model._call(self._sequence.lane, signature, arguments)
-        self._token = _token(signature.results(results)[signature.outputs[0].name])
+        self._results = signature.results(results)
+        self._token = _token(self._results[signature.outputs[0].name])
       self._left -= 1
       if self._token == self._request.stop_token:
         self._left = 0
@@ -397,20 +411,48 @@ class Tokens:
         self._model._sequences.close(self._sequence)
         self._sequence = None
 
+  def _argument(self, value: signatures.Value) -> Any:
+    """The argument of the next function for an input: the last token, or else the output of this
+    name of the step before, or what the request gives."""
+    if value is self._token_input:
+      return np.full([1] * len(value.ranges), self._token, signatures.NUMPY[value.datatype])
+    array = self._results.get(value.name)
+    return value.argument(self._request.inputs[value.name] if array is None else array)
 
-def _check_stream(signature: Signature) -> None:
-  """Refuses a function that is no step of a stream of tokens."""
-  name = signature.function
-  if len(signature.inputs) != 1 or signature.inputs[0].is_one_number:
-    raise RequestError(
-      400, f"function '{name}' cannot be streamed: it must have one tensor as input"
-    )
-  if not np.issubdtype(signatures.NUMPY[signature.inputs[0].datatype], np.integer):
-    raise RequestError(400, f"function '{name}' cannot be streamed: its input must be integers")
-  if not signature.outputs or signature.outputs[0].kind != "tensor":
-    raise RequestError(
-      400, f"function '{name}' cannot be streamed: its first output must be logits or a token"
-    )
+  def _check(self) -> None:
+    """Refuses functions that are no steps of a stream of tokens."""
+    for signature in (self._first, self._next):
+      if not signature.outputs or signature.outputs[0].kind != "tensor":
+        raise RequestError(
+          400,
+          f"function '{signature.function}' cannot be streamed: its first output must be logits or "
+          "a token",
+        )
+    following = self._next
+    tokens = [value for value in following.inputs if _takes_tokens(value)]
+    if not tokens:
+      raise RequestError(
+        400,
+        f"function '{following.function}' cannot be streamed: none of its inputs is a tensor of "
+        "integers, which takes the token",
+      )
+    self._token_input = tokens[0]
+    outputs = [{value.name for value in one.outputs} for one in (self._first, following)]
+    for value in following.inputs:
+      if value is self._token_input or value.name in outputs[0] & outputs[1]:
+        continue
+      if value.name not in self._request.inputs:
+        raise RequestError(
+          400,
+          f"function '{following.function}' cannot be streamed: nothing gives its input "
+          f"'{value.name}', which is neither an output of both functions nor in the request",
+        )
+      value.argument(self._request.inputs[value.name])  # refuses another type
+
+
+def _takes_tokens(value: signatures.Value) -> bool:
+  """Whether an input may take the token of a stream."""
+  return not value.is_one_number and np.issubdtype(signatures.NUMPY[value.datatype], np.integer)
 
 
 def _token(output: np.ndarray[Any, Any]) -> int:
@@ -462,11 +504,28 @@ def _parts(
   yield part
 
 
-def _import_torch() -> Any:
+def _import_torch(reason: str) -> Any:
   try:
     import torch
   except ModuleNotFoundError as error:
-    raise SettingsError(
-      "a model on a GPU needs PyTorch, which copies arrays there: install torch"
-    ) from error
+    raise SettingsError(f"{reason}: install torch") from error
   return torch
+
+
+def _with_bf16(
+  torch: Any, function: Callable[..., Any], signature: Signature
+) -> Callable[..., Any]:
+  """A function whose bf16 tensors are f32 for its callers."""
+
+  def called(*arguments: Any) -> list[Any]:
+    inputs = [
+      one.to(torch.bfloat16) if value.is_bf16 else one
+      for value, one in zip(signature.inputs, arguments)
+    ]
+    results = function(*inputs)
+    return [
+      one.float() if value.is_bf16 and one is not None else one
+      for value, one in zip(signature.outputs, results)
+    ]
+
+  return called

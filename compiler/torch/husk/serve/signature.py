@@ -16,12 +16,14 @@ from .. import dtypes
 from ..runtime import Function
 from .errors import RequestError, SettingsError
 
-# Datatypes of the protocol by dtype of Husk. NumPy has no bf16, and the protocol no complex
-# numbers and no floats of 8 bits.
+# Datatypes of the protocol by dtype of Husk. The protocol has no complex numbers and no floats of 8
+# bits.
 DATATYPES = {name: word for name, word in dtypes.KSERVE.items() if name in dtypes.NUMPY}
 NUMPY: dict[str, np.dtype[Any]] = {
   word: np.dtype(dtypes.NUMPY[name]) for name, word in DATATYPES.items()
 }
+# Neither JSON nor NumPy has bf16, so it is FP32 for clients, which has all of its values.
+DATATYPES["bf16"] = DATATYPES["f32"]
 _NUMBERS = {"int": "i64", "float": "f64", "bool": "bool"}
 UNBOUNDED = 2**63 - 1
 
@@ -36,6 +38,7 @@ class Value:
   datatype: str
   ranges: tuple[tuple[int, int], ...]
   is_written: bool = False  # a run writes to the input
+  is_bf16: bool = False  # in the artifact
 
   @property
   def is_one_number(self) -> bool:
@@ -124,6 +127,10 @@ class Signature:
     return sizes.pop() if len(sizes) == 1 else None
 
   @property
+  def has_bf16(self) -> bool:
+    return any(value.is_bf16 for value in (*self.inputs, *self.outputs))
+
+  @property
   def max_rows(self) -> int:
     return min(value.ranges[0][1] for value in self.inputs)
 
@@ -141,11 +148,17 @@ class Signature:
 
 def of_function(function: Function) -> Signature:
   """The signature of a function. Values that the protocol does not have are refused."""
-  return Signature(
+  signature = Signature(
     function.name,
     tuple(_value(function, value) for value in function.inputs),
     tuple(_value(function, value) for value in function.outputs),
   )
+  if signature.has_bf16 and not any(value.kind == "tensor" for value in signature.inputs):
+    raise SettingsError(
+      f"function '{function.name}' has bf16 outputs and no tensor as input, from which the server "
+      "takes the memory of outputs: export with another dtype"
+    )
+  return signature
 
 
 def _value(function: Function, value: Mapping[str, Any]) -> Value:
@@ -162,4 +175,6 @@ def _value(function: Function, value: Mapping[str, Any]) -> Value:
   if ranges is None:
     ranges = [(0, UNBOUNDED)] * value["rank"]
   sizes = tuple((low, high) for low, high in ranges)
-  return Value(name, kind, DATATYPES[dtype], sizes, bool(value.get("written")))
+  return Value(
+    name, kind, DATATYPES[dtype], sizes, bool(value.get("written")), is_bf16=dtype == "bf16"
+  )

@@ -512,11 +512,13 @@ HUSK_NATIVE(jbyteArray, storage)
 }
 
 HUSK_NATIVE(void, updateConstant)
-(JNIEnv* env, jclass, jlong program, jint constant, jobject bytes) {
+(JNIEnv* env, jclass, jlong program, jint constant, jobject bytes, jlong offset, jlong size) {
   husk_error error = {};
-  const husk_constant_update update = {static_cast<uint32_t>(constant), 0,
-                                       env->GetDirectBufferAddress(bytes)};
-  check(env, husk_program_update_constants(at<husk_program>(program), &update, 1, &error), error);
+  const husk_constant_part part = {static_cast<uint32_t>(constant), 0,
+                                   env->GetDirectBufferAddress(bytes),
+                                   static_cast<uint64_t>(offset), static_cast<uint64_t>(size)};
+  check(env, husk_program_update_constant_parts(at<husk_program>(program), &part, 1, &error),
+        error);
 }
 
 HUSK_NATIVE(jlong, createSession)

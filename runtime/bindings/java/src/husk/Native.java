@@ -59,7 +59,8 @@ final class Native {
 
   static native byte[] storage(long program, int index, boolean state, long[] info);
 
-  static native void updateConstant(long program, int constant, ByteBuffer bytes);
+  static native void updateConstant(
+      long program, int constant, ByteBuffer bytes, long offset, long size);
 
   static native long createSession(long program, int mode, long memoryLimit, long loopLimit);
 

@@ -1,6 +1,7 @@
 package husk;
 
 import java.lang.ref.Reference;
+import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.LinkedHashMap;
@@ -133,9 +134,35 @@ public final class Program implements AutoCloseable {
 
   /** Replaces a constant for all sessions, when no run is under way. */
   public void updateConstant(String name, Tensor value) {
-    StorageInfo info = find(constants, "constant", name);
+    StorageInfo info = constant(name);
     fits(info, value);
-    Native.updateConstant(address(), constants.indexOf(info), value.memory());
+    update(info, value, 0);
+  }
+
+  /**
+   * Replaces elements of a constant for all sessions, from the element {@code first} on, when no
+   * run is under way.
+   */
+  public void updateConstantPart(String name, long first, Tensor value) {
+    StorageInfo info = constant(name);
+    if (value.dtype() != info.dtype()) {
+      fits(info, value);
+    }
+    // The limit lets the product fit; the call refuses it.
+    long elements = info.bytes() / value.dtype().size();
+    long limited = first < 0 ? elements + 1 : Math.min(first, elements + 1);
+    update(info, value, limited * value.dtype().size());
+  }
+
+  /** The constant of a name, or of another name that the model has for the same tensor. */
+  private StorageInfo constant(String name) {
+    return find(constants, "constant", metadata.getOrDefault("husk.tied." + name, name));
+  }
+
+  private void update(StorageInfo info, Tensor value, long offset) {
+    ByteBuffer memory = value.memory();
+    Native.updateConstant(
+        address(), constants.indexOf(info), memory, offset, memory.capacity());
     Reference.reachabilityFence(this);
     Reference.reachabilityFence(value);
   }

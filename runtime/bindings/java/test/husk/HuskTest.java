@@ -221,6 +221,19 @@ final class HuskTest {
     Tensor none = Tensor.of(DType.F32, 3);
     fails(Status.NOT_FOUND, "no constant 'none'", () -> program.updateConstant("none", none));
     fails(Status.INVALID_ARGUMENT, "bias is f32", () -> program.updateConstant("bias", none));
+    Tensor one = Tensor.of(new float[] {30}, 1);
+    program.updateConstantPart("bias", 1, one);
+    equal(session.run(0, Tensor.of(DType.F32, 1, 3))[0].floats(), new float[] {10, 30});
+    for (long first : new long[] {2, 3, -1, Long.MAX_VALUE}) {
+      String text = "no part of constant 'bias', which has 8";
+      fails(
+          Status.INVALID_ARGUMENT, text, () -> program.updateConstantPart("bias", first, one));
+    }
+    Tensor wide = Tensor.of(new double[1], 1);
+    fails(
+        Status.INVALID_ARGUMENT,
+        "bias is f32",
+        () -> program.updateConstantPart("bias", 0, wide));
   }
 
   static void testWrongInputs() {

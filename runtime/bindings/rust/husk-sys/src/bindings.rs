@@ -151,6 +151,16 @@ pub struct husk_allocator {
 
 #[repr(C)]
 #[derive(Clone, Copy)]
+pub struct husk_constant_part {
+    pub constant: u32,
+    pub reserved: u32,
+    pub bytes: *const c_void,
+    pub offset: u64,
+    pub size: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
 pub struct husk_constant_update {
     pub constant: u32,
     pub reserved: u32,
@@ -555,6 +565,12 @@ extern "C" {
         error: *mut husk_error,
     ) -> i32;
     pub fn husk_program_state_count(program: *const husk_program) -> u32;
+    pub fn husk_program_update_constant_parts(
+        program: *mut husk_program,
+        parts: *const husk_constant_part,
+        count: u32,
+        error: *mut husk_error,
+    ) -> i32;
     pub fn husk_program_update_constants(
         program: *mut husk_program,
         updates: *const husk_constant_update,
@@ -685,6 +701,13 @@ fn layouts() {
     assert_eq!(offset_of!(husk_allocator, user), 0);
     assert_eq!(offset_of!(husk_allocator, allocate), 8);
     assert_eq!(offset_of!(husk_allocator, release), 16);
+    assert_eq!(size_of::<husk_constant_part>(), 32);
+    assert_eq!(align_of::<husk_constant_part>(), 8);
+    assert_eq!(offset_of!(husk_constant_part, constant), 0);
+    assert_eq!(offset_of!(husk_constant_part, reserved), 4);
+    assert_eq!(offset_of!(husk_constant_part, bytes), 8);
+    assert_eq!(offset_of!(husk_constant_part, offset), 16);
+    assert_eq!(offset_of!(husk_constant_part, size), 24);
     assert_eq!(size_of::<husk_constant_update>(), 16);
     assert_eq!(align_of::<husk_constant_update>(), 8);
     assert_eq!(offset_of!(husk_constant_update, constant), 0);

@@ -167,6 +167,28 @@ impl Program {
             husk_constant_update { constant, reserved: 0, bytes: elements.as_ptr() as *const _ };
         check(|error| unsafe { husk_program_update_constants(self.get(), &update, 1, error) })
     }
+    /// Replaces elements of a constant for all sessions, from the element `first` on, in the way of
+    /// `update_constant`.
+    pub fn update_constant_part<T: Element>(
+        &self,
+        name: &str,
+        first: u64,
+        elements: &[T],
+    ) -> Result<(), Error> {
+        let constant = self.find(husk_program_find_constant, name)?;
+        let info = self.storage(husk_program_constant, constant)?;
+        if !info.dtype.map_or(false, T::fits) {
+            fits(&info, elements)?;
+        }
+        let part = husk_constant_part {
+            constant,
+            reserved: 0,
+            bytes: elements.as_ptr() as *const _,
+            offset: first.saturating_mul(std::mem::size_of::<T>() as u64),
+            size: std::mem::size_of_val(elements) as u64,
+        };
+        check(|error| unsafe { husk_program_update_constant_parts(self.get(), &part, 1, error) })
+    }
     /// What the author of the file added, as keys with values.
     pub fn metadata(&self) -> Vec<(&str, &str)> {
         let count = unsafe { husk_program_metadata_count(self.get()) };

@@ -184,6 +184,13 @@ fn constants_are_replaced() {
     assert_eq!(outputs.tensor(0).unwrap().as_slice::<f32>().unwrap(), [10.0, 20.0]);
     assert_eq!(failure(program.update_constant("none", &[0.0f32])).status(), Status::NotFound);
     assert!(program.update_constant("bias", &[0.0f32; 3]).is_err());
+    program.update_constant_part("bias", 1, &[30.0f32]).unwrap();
+    let outputs = session.run(0, &[Tensor::new(&x, &[1, 3]).unwrap().into()]).unwrap();
+    assert_eq!(outputs.tensor(0).unwrap().as_slice::<f32>().unwrap(), [10.0, 30.0]);
+    let wrong = failure(program.update_constant_part("bias", 1, &[0.0f32; 2]));
+    assert!(wrong.text().contains("no part of constant 'bias', which has 8"), "{}", wrong.text());
+    assert!(program.update_constant_part("bias", u64::MAX, &[0.0f32]).is_err());
+    assert!(program.update_constant_part("bias", 0, &[0.0f64]).is_err());
 }
 
 #[test]
