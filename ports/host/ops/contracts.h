@@ -54,7 +54,7 @@ class ArgumentsOf {
     return *one == *other;
   }
 
-  const char* functions_[8] = {};
+  const char* functions_[40] = {};
 };
 
 }  // namespace husk::host

@@ -52,16 +52,25 @@ Complex128 power(Complex128 a, Complex128 b) {
 
 // ---- loops over operands ----
 
-// out = f(self), elementwise, with self at argument 0 and out at `out_at`.
-husk_status map(const Arguments& args, uint32_t out_at, UnaryFunction f) {
-  HUSK_TRY(args.check_tensor(0));
-  HUSK_TRY(args.check_tensor(out_at));
-  HUSK_TRY(args.check_same_shape(out_at, 0));
-  const husk_op_arg &self = args[0], &out = args[out_at];
+// out = f(self), elementwise. `named` lists the functions that call map().
+husk_status map(const Arguments& args, UnaryFunction f) {
+  constexpr ArgumentsOf named(
+      "complex_abs", "complex_acos", "complex_acosh", "complex_angle", "complex_asin",
+      "complex_asinh", "complex_atan", "complex_atanh", "complex_conj", "complex_cos",
+      "complex_cosh", "complex_exp", "complex_exp2", "complex_expm1", "complex_imag",
+      "complex_isfinite", "complex_isinf", "complex_isnan", "complex_log", "complex_log10",
+      "complex_log1p", "complex_log2", "complex_logical_not", "complex_neg", "complex_real",
+      "complex_reciprocal", "complex_rsqrt", "complex_sgn", "complex_sigmoid", "complex_sin",
+      "complex_sinh", "complex_sqrt", "complex_square", "complex_tan", "complex_tanh");
+  constexpr uint32_t kSelf = named["self"], kOut = named["out"];
+  HUSK_TRY(args.check_tensor(kSelf));
+  HUSK_TRY(args.check_tensor(kOut));
+  HUSK_TRY(args.check_same_shape(kOut, kSelf));
+  const husk_op_arg &self = args[kSelf], &out = args[kOut];
   ReadRow read = nullptr;
   WriteRow write = nullptr;
-  if (!row_reader(self.dtype, read)) return args.unsupported_dtype(0);
-  if (!row_writer(out.dtype, write)) return args.unsupported_dtype(out_at);
+  if (!row_reader(self.dtype, read)) return args.unsupported_dtype(kSelf);
+  if (!row_writer(out.dtype, write)) return args.unsupported_dtype(kOut);
   Loop<2> loop(args);
   loop.shape(out);
   loop.add(1, self);
@@ -113,16 +122,24 @@ struct Operand {
   }
 };
 
-// out = f(first, second), elementwise, for the arguments at those positions. f takes and returns V.
+// The places of two operands and of the output.
+struct PairAt {
+  uint32_t first, second, out;
+
+  constexpr PairAt(const ArgumentsOf& named, const char* first_name, const char* second_name)
+      : first(named[first_name]), second(named[second_name]), out(named["out"]) {}
+};
+
+// out = f(first, second), elementwise. f takes and returns V.
 template <class V = Complex128, class F>
-husk_status map_pair(const Arguments& args, uint32_t first, uint32_t second, uint32_t out_at, F f) {
-  HUSK_TRY(args.check_tensor(out_at));
-  const husk_op_arg& out = args[out_at];
+husk_status map_pair(const Arguments& args, PairAt operands, F f) {
+  HUSK_TRY(args.check_tensor(operands.out));
+  const husk_op_arg& out = args[operands.out];
   Operand<V> a, b;
-  HUSK_TRY(a.read_argument(args, first, out));
-  HUSK_TRY(b.read_argument(args, second, out));
+  HUSK_TRY(a.read_argument(args, operands.first, out));
+  HUSK_TRY(b.read_argument(args, operands.second, out));
   WriteRowOf<V> write = nullptr;
-  if (!row_writer(out.dtype, write)) return args.unsupported_dtype(out_at);
+  if (!row_writer(out.dtype, write)) return args.unsupported_dtype(operands.out);
   Loop<3> loop(args);
   loop.shape(out);
   for (int32_t d = 0; d < out.rank; ++d) {
@@ -157,14 +174,17 @@ int64_t integer_power(int64_t base, int64_t exponent) {
 
 // out = self + sign * alpha * other.
 husk_status add_scaled(const Arguments& args, double sign) {
+  constexpr ArgumentsOf named("complex_add", "complex_sub");
+  constexpr PairAt kOperands(named, "self", "other");
+  constexpr uint32_t kAlpha = named["alpha"];
   Scalar alpha;
-  HUSK_TRY(get_scalar(args, 2, alpha));
+  HUSK_TRY(get_scalar(args, kAlpha, alpha));
   const Complex128 factor{sign * alpha.re, sign * alpha.im};
   if (factor.re == 1 && factor.im == 0)
-    return map_pair(args, 0, 1, 3, [](Complex128 a, Complex128 b) { return plus(a, b); });
+    return map_pair(args, kOperands, [](Complex128 a, Complex128 b) { return plus(a, b); });
   if (factor.re == -1 && factor.im == 0)
-    return map_pair(args, 0, 1, 3, [](Complex128 a, Complex128 b) { return minus(a, b); });
-  return map_pair(args, 0, 1, 3,
+    return map_pair(args, kOperands, [](Complex128 a, Complex128 b) { return minus(a, b); });
+  return map_pair(args, kOperands,
                   [&](Complex128 a, Complex128 b) { return plus(a, times(factor, b)); });
 }
 
@@ -175,35 +195,49 @@ bool is_infinite(Complex128 a) { return std::isinf(a.re) || std::isinf(a.im); }
 husk_status complex_add(const Arguments& args) { return add_scaled(args, 1); }
 husk_status complex_sub(const Arguments& args) { return add_scaled(args, -1); }
 husk_status complex_rsub(const Arguments& args) {
+  constexpr ArgumentsOf named("complex_rsub");
+  constexpr PairAt kOperands(named, "other", "self");
+  constexpr uint32_t kAlpha = named["alpha"];
   Scalar alpha;
-  HUSK_TRY(get_scalar(args, 2, alpha));
+  HUSK_TRY(get_scalar(args, kAlpha, alpha));
   const Complex128 factor{alpha.re, alpha.im};
-  return map_pair(args, 1, 0, 3,
+  return map_pair(args, kOperands,
                   [&](Complex128 a, Complex128 b) { return minus(a, times(factor, b)); });
 }
 husk_status complex_mul(const Arguments& args) {
-  return map_pair(args, 0, 1, 2, [](Complex128 a, Complex128 b) { return times(a, b); });
+  constexpr PairAt kOperands(ArgumentsOf("complex_mul"), "self", "other");
+  return map_pair(args, kOperands, [](Complex128 a, Complex128 b) { return times(a, b); });
 }
-husk_status complex_div(const Arguments& args) { return map_pair(args, 0, 1, 2, divide); }
+husk_status complex_div(const Arguments& args) {
+  constexpr PairAt kOperands(ArgumentsOf("complex_div"), "self", "other");
+  return map_pair(args, kOperands, divide);
+}
 husk_status complex_pow(const Arguments& args) {
-  HUSK_TRY(args.check_tensor(2));
+  constexpr PairAt kOperands(ArgumentsOf("complex_pow"), "self", "exponent");
+  HUSK_TRY(args.check_tensor(kOperands.out));
   WriteRowOf<int64_t> integers = nullptr;
-  if (row_writer(args[2].dtype, integers)) return map_pair<int64_t>(args, 0, 1, 2, integer_power);
-  return map_pair(args, 0, 1, 2, power);
+  if (row_writer(args[kOperands.out].dtype, integers))
+    return map_pair<int64_t>(args, kOperands, integer_power);
+  return map_pair(args, kOperands, power);
 }
 husk_status complex_eq(const Arguments& args) {
-  return map_pair(args, 0, 1, 2,
+  constexpr PairAt kOperands(ArgumentsOf("complex_eq"), "self", "other");
+  return map_pair(args, kOperands,
                   [](Complex128 a, Complex128 b) { return real(a.re == b.re && a.im == b.im); });
 }
 husk_status complex_ne(const Arguments& args) {
-  return map_pair(args, 0, 1, 2,
+  constexpr PairAt kOperands(ArgumentsOf("complex_ne"), "self", "other");
+  return map_pair(args, kOperands,
                   [](Complex128 a, Complex128 b) { return real(a.re != b.re || a.im != b.im); });
 }
 husk_status complex_from_parts(const Arguments& args) {
-  return map_pair(args, 0, 1, 2, [](Complex128 a, Complex128 b) { return Complex128{a.re, b.re}; });
+  constexpr PairAt kOperands(ArgumentsOf("complex_from_parts"), "real", "imag");
+  return map_pair(args, kOperands,
+                  [](Complex128 a, Complex128 b) { return Complex128{a.re, b.re}; });
 }
 husk_status complex_polar(const Arguments& args) {
-  return map_pair(args, 0, 1, 2, [](Complex128 a, Complex128 b) {
+  constexpr PairAt kOperands(ArgumentsOf("complex_polar"), "abs", "angle");
+  return map_pair(args, kOperands, [](Complex128 a, Complex128 b) {
     return Complex128{a.re * std::cos(b.re), a.re * std::sin(b.re)};
   });
 }
@@ -211,131 +245,132 @@ husk_status complex_polar(const Arguments& args) {
 // out = self + value * tensor1 * tensor2. The product is stored in the output first.
 husk_status complex_addcmul(const Arguments& args) {
   constexpr ArgumentsOf named("complex_addcmul");
-  constexpr uint32_t kOut = named["out"];
+  constexpr PairAt kProduct(named, "tensor1", "tensor2"), kSum(named, "self", "out");
+  constexpr uint32_t kValue = named["value"], kOut = named["out"];
   HUSK_TRY(args.check_tensor(kOut));
   Scalar scalar;
-  HUSK_TRY(get_scalar(args, 3, scalar));
+  HUSK_TRY(get_scalar(args, kValue, scalar));
   const Complex128 factor{scalar.re, scalar.im};
-  HUSK_TRY(map_pair(args, 1, 2, 4,
+  HUSK_TRY(map_pair(args, kProduct,
                     [&](Complex128 a, Complex128 b) { return times(factor, times(a, b)); }));
-  return map_pair(args, 0, 4, 4, [](Complex128 a, Complex128 b) { return plus(a, b); });
+  return map_pair(args, kSum, [](Complex128 a, Complex128 b) { return plus(a, b); });
 }
 
 husk_status complex_neg(const Arguments& args) {
-  return map(args, 1, [](Complex128 a) { return Complex128{-a.re, -a.im}; });
+  return map(args, [](Complex128 a) { return Complex128{-a.re, -a.im}; });
 }
 husk_status complex_conj(const Arguments& args) {
-  return map(args, 1, [](Complex128 a) { return Complex128{a.re, -a.im}; });
+  return map(args, [](Complex128 a) { return Complex128{a.re, -a.im}; });
 }
 husk_status complex_real(const Arguments& args) {
-  return map(args, 1, [](Complex128 a) { return real(a.re); });
+  return map(args, [](Complex128 a) { return real(a.re); });
 }
 husk_status complex_imag(const Arguments& args) {
-  return map(args, 1, [](Complex128 a) { return real(a.im); });
+  return map(args, [](Complex128 a) { return real(a.im); });
 }
 husk_status complex_abs(const Arguments& args) {
-  return map(args, 1, [](Complex128 a) { return real(std::hypot(a.re, a.im)); });
+  return map(args, [](Complex128 a) { return real(std::hypot(a.re, a.im)); });
 }
 husk_status complex_angle(const Arguments& args) {
-  return map(args, 1,
+  return map(args,
              [](Complex128 a) { return real(is_nan(a) ? a.re + a.im : std::atan2(a.im, a.re)); });
 }
 husk_status complex_sgn(const Arguments& args) {
-  return map(args, 1, [](Complex128 a) {
+  return map(args, [](Complex128 a) {
     const double size = std::hypot(a.re, a.im);
     return size == 0 ? real(0) : Complex128{a.re / size, a.im / size};
   });
 }
 husk_status complex_exp(const Arguments& args) {
-  return map(args, 1, [](Complex128 a) { return from_std(std::exp(to_std(a))); });
+  return map(args, [](Complex128 a) { return from_std(std::exp(to_std(a))); });
 }
 husk_status complex_log(const Arguments& args) {
-  return map(args, 1, [](Complex128 a) { return from_std(std::log(to_std(a))); });
+  return map(args, [](Complex128 a) { return from_std(std::log(to_std(a))); });
 }
 husk_status complex_sqrt(const Arguments& args) {
-  return map(args, 1, [](Complex128 a) { return from_std(std::sqrt(to_std(a))); });
+  return map(args, [](Complex128 a) { return from_std(std::sqrt(to_std(a))); });
 }
 husk_status complex_rsqrt(const Arguments& args) {
-  return map(args, 1, [](Complex128 a) { return divide(real(1), from_std(std::sqrt(to_std(a)))); });
+  return map(args, [](Complex128 a) { return divide(real(1), from_std(std::sqrt(to_std(a)))); });
 }
 husk_status complex_sin(const Arguments& args) {
-  return map(args, 1, [](Complex128 a) { return from_std(std::sin(to_std(a))); });
+  return map(args, [](Complex128 a) { return from_std(std::sin(to_std(a))); });
 }
 husk_status complex_cos(const Arguments& args) {
-  return map(args, 1, [](Complex128 a) { return from_std(std::cos(to_std(a))); });
+  return map(args, [](Complex128 a) { return from_std(std::cos(to_std(a))); });
 }
 husk_status complex_tan(const Arguments& args) {
-  return map(args, 1, [](Complex128 a) { return from_std(std::tan(to_std(a))); });
+  return map(args, [](Complex128 a) { return from_std(std::tan(to_std(a))); });
 }
 husk_status complex_sinh(const Arguments& args) {
-  return map(args, 1, [](Complex128 a) { return from_std(std::sinh(to_std(a))); });
+  return map(args, [](Complex128 a) { return from_std(std::sinh(to_std(a))); });
 }
 husk_status complex_cosh(const Arguments& args) {
-  return map(args, 1, [](Complex128 a) { return from_std(std::cosh(to_std(a))); });
+  return map(args, [](Complex128 a) { return from_std(std::cosh(to_std(a))); });
 }
 husk_status complex_tanh(const Arguments& args) {
-  return map(args, 1, [](Complex128 a) { return from_std(std::tanh(to_std(a))); });
+  return map(args, [](Complex128 a) { return from_std(std::tanh(to_std(a))); });
 }
 husk_status complex_asin(const Arguments& args) {
-  return map(args, 1, [](Complex128 a) { return from_std(std::asin(to_std(a))); });
+  return map(args, [](Complex128 a) { return from_std(std::asin(to_std(a))); });
 }
 husk_status complex_acos(const Arguments& args) {
-  return map(args, 1, [](Complex128 a) { return from_std(std::acos(to_std(a))); });
+  return map(args, [](Complex128 a) { return from_std(std::acos(to_std(a))); });
 }
 husk_status complex_atan(const Arguments& args) {
-  return map(args, 1, [](Complex128 a) { return from_std(std::atan(to_std(a))); });
+  return map(args, [](Complex128 a) { return from_std(std::atan(to_std(a))); });
 }
 husk_status complex_asinh(const Arguments& args) {
-  return map(args, 1, [](Complex128 a) { return from_std(std::asinh(to_std(a))); });
+  return map(args, [](Complex128 a) { return from_std(std::asinh(to_std(a))); });
 }
 husk_status complex_acosh(const Arguments& args) {
-  return map(args, 1, [](Complex128 a) { return from_std(std::acosh(to_std(a))); });
+  return map(args, [](Complex128 a) { return from_std(std::acosh(to_std(a))); });
 }
 husk_status complex_atanh(const Arguments& args) {
-  return map(args, 1, [](Complex128 a) { return from_std(std::atanh(to_std(a))); });
+  return map(args, [](Complex128 a) { return from_std(std::atanh(to_std(a))); });
 }
 husk_status complex_log2(const Arguments& args) {
-  return map(args, 1,
+  return map(args,
              [](Complex128 a) { return from_std(std::log(to_std(a)) / 0.69314718055994530942); });
 }
 husk_status complex_log10(const Arguments& args) {
-  return map(args, 1, [](Complex128 a) { return from_std(std::log10(to_std(a))); });
+  return map(args, [](Complex128 a) { return from_std(std::log10(to_std(a))); });
 }
 husk_status complex_log1p(const Arguments& args) {
-  return map(args, 1, [](Complex128 a) { return log_one_plus(a); });
+  return map(args, [](Complex128 a) { return log_one_plus(a); });
 }
 husk_status complex_exp2(const Arguments& args) {
-  return map(args, 1,
+  return map(args,
              [](Complex128 a) { return from_std(std::exp(to_std(a) * 0.69314718055994530942)); });
 }
 husk_status complex_expm1(const Arguments& args) {
-  return map(args, 1, [](Complex128 a) {
+  return map(args, [](Complex128 a) {
     // The real part exp(x) cos(y) - 1 is written so that it does not lose x and y near 0.
     const double half = std::sin(a.im / 2), scale = std::exp(a.re);
     return Complex128{std::expm1(a.re) * std::cos(a.im) - 2 * half * half, scale * std::sin(a.im)};
   });
 }
 husk_status complex_sigmoid(const Arguments& args) {
-  return map(args, 1,
+  return map(args,
              [](Complex128 a) { return divide(real(1), from_std(1.0 + std::exp(-to_std(a)))); });
 }
 husk_status complex_reciprocal(const Arguments& args) {
-  return map(args, 1, [](Complex128 a) { return divide(real(1), a); });
+  return map(args, [](Complex128 a) { return divide(real(1), a); });
 }
 husk_status complex_square(const Arguments& args) {
-  return map(args, 1, [](Complex128 a) { return times(a, a); });
+  return map(args, [](Complex128 a) { return times(a, a); });
 }
 husk_status complex_isnan(const Arguments& args) {
-  return map(args, 1, [](Complex128 a) { return real(is_nan(a)); });
+  return map(args, [](Complex128 a) { return real(is_nan(a)); });
 }
 husk_status complex_isinf(const Arguments& args) {
-  return map(args, 1, [](Complex128 a) { return real(is_infinite(a)); });
+  return map(args, [](Complex128 a) { return real(is_infinite(a)); });
 }
 husk_status complex_isfinite(const Arguments& args) {
-  return map(args, 1, [](Complex128 a) { return real(!is_nan(a) && !is_infinite(a)); });
+  return map(args, [](Complex128 a) { return real(!is_nan(a) && !is_infinite(a)); });
 }
 husk_status complex_logical_not(const Arguments& args) {
-  return map(args, 1, [](Complex128 a) { return real(a.re == 0 && a.im == 0); });
+  return map(args, [](Complex128 a) { return real(a.re == 0 && a.im == 0); });
 }
 
 }  // namespace husk::host

@@ -337,7 +337,11 @@ husk_status index_sizes(const Arguments& args) {
   return HUSK_OK;
 }
 
-husk_status index_put_into(const Arguments& args) { return put(args, 0); }
+husk_status index_put_into(const Arguments& args) {
+  constexpr ArgumentsOf named("index_put_into");
+  constexpr uint32_t kSelf = named["self"];
+  return put(args, kSelf);
+}
 
 husk_status index_put(const Arguments& args) {
   constexpr ArgumentsOf named("index_put");

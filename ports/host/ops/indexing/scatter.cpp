@@ -226,7 +226,7 @@ husk_status run(const Arguments& args, uint32_t self_at, uint32_t source_at, Red
     HUSK_TRY(args.check_same_dtype(source_at, self_at));
     s.source = &args[source_at];
   }
-  HUSK_TRY(rows_of(s, 2, dim));
+  HUSK_TRY(rows_of(s, kIndex, dim));
   const bool windows = reduce == Reduce::Mean || (reduce != Reduce::Assign && s.count > 1 &&
                                                   visit<Halves>(s.self.dtype, [](auto) {}));
   husk_status status = HUSK_OK;
@@ -273,9 +273,17 @@ husk_status reduce_of(const Arguments& args, uint32_t at, Reduce& out) {
 
 }  // namespace
 
-husk_status scatter_into(const Arguments& args) { return run(args, 0, 3, Reduce::Assign, true); }
+husk_status scatter_into(const Arguments& args) {
+  constexpr ArgumentsOf named("scatter_into");
+  constexpr uint32_t kSelf = named["self"], kSrc = named["src"];
+  return run(args, kSelf, kSrc, Reduce::Assign, true);
+}
 
-husk_status scatter_add_into(const Arguments& args) { return run(args, 0, 3, Reduce::Sum, true); }
+husk_status scatter_add_into(const Arguments& args) {
+  constexpr ArgumentsOf named("scatter_add_into");
+  constexpr uint32_t kSelf = named["self"], kSrc = named["src"];
+  return run(args, kSelf, kSrc, Reduce::Sum, true);
+}
 
 husk_status scatter_reduce_into(const Arguments& args) {
   constexpr ArgumentsOf named("scatter_reduce_into");
@@ -329,7 +337,7 @@ husk_status gather(const Arguments& args) {
   HUSK_TRY(args.get_dim(kDim, self.rank, dim));
   HUSK_TRY(args.check_index_dtype(kIndex));
   Scatter s{args, self, index, &out, {}, Reduce::Assign, true, 0, 0, Loop<3>(args), 0, 0, 0};
-  HUSK_TRY(rows_of(s, 2, dim));
+  HUSK_TRY(rows_of(s, kIndex, dim));
   husk_status status = HUSK_OK;
   visit_bytes(dtype_bytes(self.dtype), [&](auto tag) {
     using T = typename decltype(tag)::type;

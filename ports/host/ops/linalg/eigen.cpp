@@ -485,8 +485,17 @@ husk_status write_eigen(const Arguments& args, uint32_t values_at, uint32_t vect
 
 }  // namespace
 
-husk_status eigen(const Arguments& args) { return write_eigen(args, 1, 2, 3); }
+husk_status eigen(const Arguments& args) {
+  constexpr ArgumentsOf named("eigen");
+  constexpr uint32_t kEigenvalues = named["eigenvalues"], kEigenvectors = named["eigenvectors"],
+                     kWorkspace = named["workspace"];
+  return write_eigen(args, kEigenvalues, kEigenvectors, kWorkspace);
+}
 
-husk_status eigenvalues(const Arguments& args) { return write_eigen(args, 1, 1, 2); }
+husk_status eigenvalues(const Arguments& args) {
+  constexpr ArgumentsOf named("eigenvalues");
+  constexpr uint32_t kEigenvalues = named["eigenvalues"], kWorkspace = named["workspace"];
+  return write_eigen(args, kEigenvalues, kEigenvalues, kWorkspace);
+}
 
 }  // namespace husk::host

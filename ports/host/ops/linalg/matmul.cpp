@@ -3,6 +3,7 @@
 // PyTorch.
 #include <initializer_list>
 
+#include "contracts.h"
 #include "core/arguments.h"
 #include "core/arithmetic.h"
 #include "core/loop.h"
@@ -22,10 +23,14 @@ struct Operands {
   int32_t rank;
 };
 
-constexpr Operands product_operands(int32_t rank) {
-  return {Operands::kNone, 0, 1, Operands::kNone, Operands::kNone, 2, rank};
+constexpr Operands product_operands(const ArgumentsOf& named, int32_t rank) {
+  return {Operands::kNone, named["self"], named["mat2"], Operands::kNone,
+          Operands::kNone, named["out"],  rank};
 }
-constexpr Operands addition_operands(int32_t rank) { return {0, 1, 2, 3, 4, 5, rank}; }
+constexpr Operands addition_operands(const ArgumentsOf& named, const char* a, const char* b,
+                                     int32_t rank) {
+  return {named["self"], named[a], named[b], named["beta"], named["alpha"], named["out"], rank};
+}
 
 husk_status check_operands(const Arguments& args, const Operands& at) {
   const uint32_t operands[] = {at.a, at.b, at.out};
@@ -118,7 +123,10 @@ husk_status multiply(const Arguments& args, const Operands& at,
 
 // out = activation(input weight^T + bias) + residual.
 husk_status linear(const Arguments& args) {
-  constexpr uint32_t kInput = 0, kWeight = 1, kBias = 2, kResidual = 3, kActivation = 4, kOut = 5;
+  constexpr ArgumentsOf named("linear");
+  constexpr uint32_t kInput = named["input"], kWeight = named["weight"], kBias = named["bias"],
+                     kResidual = named["residual"], kActivation = named["activation"],
+                     kOut = named["out"];
   for (uint32_t index : {kInput, kWeight, kOut}) {
     HUSK_TRY(args.check_tensor(index, 2, 2));
     HUSK_TRY(args.check_same_dtype(index, kInput));
@@ -181,35 +189,42 @@ husk_status pack_operand(const Arguments& args, uint32_t operand, int32_t along,
 }
 
 husk_status pack_linear(const Arguments& args, husk_packing& packing) {
-  return pack_operand(args, 1, 1, packing);
+  constexpr ArgumentsOf named("linear");
+  constexpr uint32_t kWeight = named["weight"];
+  return pack_operand(args, kWeight, 1, packing);
 }
 husk_status pack_mm(const Arguments& args, husk_packing& packing) {
-  return pack_operand(args, 1, 0, packing);
+  constexpr ArgumentsOf named("mm");
+  constexpr uint32_t kMat2 = named["mat2"];
+  return pack_operand(args, kMat2, 0, packing);
 }
 husk_status pack_addmm(const Arguments& args, husk_packing& packing) {
-  return pack_operand(args, 2, 0, packing);
+  constexpr ArgumentsOf named("addmm");
+  constexpr uint32_t kMat2 = named["mat2"];
+  return pack_operand(args, kMat2, 0, packing);
 }
 
 // out = beta * self + alpha * the sum of a[i] b[i]. As in PyTorch, each addition rounds to the
 // dtype.
 husk_status addbmm(const Arguments& args) {
-  HUSK_TRY(args.check_tensor(1, 3, 3));
-  HUSK_TRY(args.check_tensor(2, 3, 3));
-  HUSK_TRY(args.check_tensor(5, 2, 2));
-  HUSK_TRY(args.check_same_dtype(2, 1));
-  HUSK_TRY(args.check_same_dtype(5, 1));
-  const husk_op_arg a = with_safe_strides(args[1]), b = with_safe_strides(args[2]), &out = args[5];
-  HUSK_TRY(args.check_size(2, 0, a.sizes[0], "the first batch"));
-  HUSK_TRY(args.check_size(2, 1, a.sizes[2], "the columns of the first matrices"));
-  HUSK_TRY(args.check_size(5, 0, a.sizes[1], "the rows of the first matrices"));
-  HUSK_TRY(args.check_size(5, 1, b.sizes[2], "the columns of the second matrices"));
-  const Operands at{0, 1, 2, 3, 4, 5, 2};
+  constexpr Operands at = addition_operands(ArgumentsOf("addbmm"), "batch1", "batch2", 2);
+  HUSK_TRY(args.check_tensor(at.a, 3, 3));
+  HUSK_TRY(args.check_tensor(at.b, 3, 3));
+  HUSK_TRY(args.check_tensor(at.out, 2, 2));
+  HUSK_TRY(args.check_same_dtype(at.b, at.a));
+  HUSK_TRY(args.check_same_dtype(at.out, at.a));
+  const husk_op_arg a = with_safe_strides(args[at.a]), b = with_safe_strides(args[at.b]),
+                    &out = args[at.out];
+  HUSK_TRY(args.check_size(at.b, 0, a.sizes[0], "the first batch"));
+  HUSK_TRY(args.check_size(at.b, 1, a.sizes[2], "the columns of the first matrices"));
+  HUSK_TRY(args.check_size(at.out, 0, a.sizes[1], "the rows of the first matrices"));
+  HUSK_TRY(args.check_size(at.out, 1, b.sizes[2], "the columns of the second matrices"));
   int64_t self[2] = {};
   Product product = {};
   const Device* device = nullptr;
   HUSK_TRY(broadcast_self(args, at, self));
-  HUSK_TRY(args.get_number(3, product.beta));
-  HUSK_TRY(args.get_number(4, product.alpha));
+  HUSK_TRY(args.get_number(at.beta, product.beta));
+  HUSK_TRY(args.get_number(at.alpha, product.alpha));
   HUSK_TRY(args.get_device(device));
   product.cancellation = &args.cancellation;
   product.scratch = args.scratch();
@@ -221,10 +236,10 @@ husk_status addbmm(const Arguments& args) {
   product.out_row = out.strides[0];
   product.out_column = out.strides[1];
   if (numel(out) == 0) return HUSK_OK;
-  if (product.beta != 0) product.self = {args[0].data, self[0], self[1]};
+  if (product.beta != 0) product.self = {args[at.self].data, self[0], self[1]};
   product.b = {nullptr, b.strides[1], b.strides[2], {b.dtype, 0}, {}};
   const ProductKernels* kernels = product_kernels(*device, product.dtype, product.b.format);
-  if (!kernels) return args.unsupported_dtype(1);
+  if (!kernels) return args.unsupported_dtype(at.a);
   // Products over nothing are all 0, so that one of them stands for every matrix of the batches.
   if (a.sizes[0] == 0) product.k = 0;
   for (int64_t i = 0; i == 0 || (product.k > 0 && i < a.sizes[0]); ++i) {
@@ -241,23 +256,28 @@ husk_status addbmm(const Arguments& args) {
 
 // addmm, followed by relu or gelu.
 husk_status addmm_activation(const Arguments& args) {
+  constexpr ArgumentsOf named("addmm_activation");
+  constexpr Operands at = addition_operands(named, "mat1", "mat2", 2);
+  constexpr uint32_t kUseGelu = named["use_gelu"];
   bool gelu = false;
-  HUSK_TRY(args.get_bool(5, gelu));
-  HUSK_TRY(args.check_tensor(1, 2, 2));
-  if (!has_kernels(args[1].dtype)) return args.unsupported_dtype(1);
-  return multiply(args, {0, 1, 2, 3, 4, 6, 2}, gelu ? Activation::Gelu : Activation::Relu);
+  HUSK_TRY(args.get_bool(kUseGelu, gelu));
+  HUSK_TRY(args.check_tensor(at.a, 2, 2));
+  if (!has_kernels(args[at.a].dtype)) return args.unsupported_dtype(at.a);
+  return multiply(args, at, gelu ? Activation::Gelu : Activation::Relu);
 }
 
 // The product of matrices of i8, summed in i32.
 husk_status int_mm(const Arguments& args) {
-  for (uint32_t i = 0; i < 3; ++i) {
-    HUSK_TRY(args.check_tensor(i, 2, 2));
-    HUSK_TRY(args.check_dtype(i, i < 2 ? HUSK_I8 : HUSK_I32));
+  constexpr Operands at = product_operands(ArgumentsOf("int_mm"), 2);
+  for (uint32_t index : {at.a, at.b, at.out}) {
+    HUSK_TRY(args.check_tensor(index, 2, 2));
+    HUSK_TRY(args.check_dtype(index, index == at.out ? HUSK_I32 : HUSK_I8));
   }
-  const husk_op_arg a = with_safe_strides(args[0]), b = with_safe_strides(args[1]), &out = args[2];
-  HUSK_TRY(args.check_size(1, 0, a.sizes[1], "the columns of the first matrix"));
-  HUSK_TRY(args.check_size(2, 0, a.sizes[0], "the rows of the first matrix"));
-  HUSK_TRY(args.check_size(2, 1, b.sizes[1], "the columns of the second matrix"));
+  const husk_op_arg a = with_safe_strides(args[at.a]), b = with_safe_strides(args[at.b]),
+                    &out = args[at.out];
+  HUSK_TRY(args.check_size(at.b, 0, a.sizes[1], "the columns of the first matrix"));
+  HUSK_TRY(args.check_size(at.out, 0, a.sizes[0], "the rows of the first matrix"));
+  HUSK_TRY(args.check_size(at.out, 1, b.sizes[1], "the columns of the second matrix"));
   if (numel(out) == 0) return HUSK_OK;
   each_index_while(args.cancellation, a.sizes[0], [&](int64_t i) {
     return each_index_while(args.cancellation, b.sizes[1], [&](int64_t j) {
@@ -273,9 +293,21 @@ husk_status int_mm(const Arguments& args) {
   return HUSK_OK;
 }
 
-husk_status mm(const Arguments& args) { return multiply(args, product_operands(2)); }
-husk_status addmm(const Arguments& args) { return multiply(args, addition_operands(2)); }
-husk_status bmm(const Arguments& args) { return multiply(args, product_operands(3)); }
-husk_status baddbmm(const Arguments& args) { return multiply(args, addition_operands(3)); }
+husk_status mm(const Arguments& args) {
+  constexpr Operands at = product_operands(ArgumentsOf("mm"), 2);
+  return multiply(args, at);
+}
+husk_status addmm(const Arguments& args) {
+  constexpr Operands at = addition_operands(ArgumentsOf("addmm"), "mat1", "mat2", 2);
+  return multiply(args, at);
+}
+husk_status bmm(const Arguments& args) {
+  constexpr Operands at = product_operands(ArgumentsOf("bmm"), 3);
+  return multiply(args, at);
+}
+husk_status baddbmm(const Arguments& args) {
+  constexpr Operands at = addition_operands(ArgumentsOf("baddbmm"), "batch1", "batch2", 3);
+  return multiply(args, at);
+}
 
 }  // namespace husk::host

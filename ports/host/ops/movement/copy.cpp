@@ -3,6 +3,7 @@
 // the other dtype, so that there is code for each dtype and not for each pair.
 #include <cstring>
 
+#include "contracts.h"
 #include "core/arguments.h"
 #include "core/arithmetic.h"
 #include "core/float8.h"
@@ -122,11 +123,31 @@ husk_status copy_like(const Arguments& args, uint32_t like_at, uint32_t out_at, 
 
 }  // namespace
 
-husk_status copy_into(const Arguments& args) { return copy_elements(args, 0, 1); }
+husk_status copy_into(const Arguments& args) {
+  constexpr ArgumentsOf named("copy_into");
+  constexpr uint32_t kSelf = named["self"], kSrc = named["src"];
+  return copy_elements(args, kSelf, kSrc);
+}
 
-husk_status clone(const Arguments& args) { return copy_like(args, 0, 2, 0); }
-husk_status convert_element_type(const Arguments& args) { return copy_like(args, 0, 2, 0); }
-husk_status to_copy(const Arguments& args) { return copy_like(args, 0, 7, 0); }
-husk_status copy_out_of_place(const Arguments& args) { return copy_like(args, 0, 3, 1); }
+husk_status clone(const Arguments& args) {
+  constexpr ArgumentsOf named("clone");
+  constexpr uint32_t kSelf = named["self"], kOut = named["out"];
+  return copy_like(args, kSelf, kOut, kSelf);
+}
+husk_status convert_element_type(const Arguments& args) {
+  constexpr ArgumentsOf named("convert_element_type");
+  constexpr uint32_t kA = named["a"], kOut = named["out"];
+  return copy_like(args, kA, kOut, kA);
+}
+husk_status to_copy(const Arguments& args) {
+  constexpr ArgumentsOf named("to_copy");
+  constexpr uint32_t kSelf = named["self"], kOut = named["out"];
+  return copy_like(args, kSelf, kOut, kSelf);
+}
+husk_status copy_out_of_place(const Arguments& args) {
+  constexpr ArgumentsOf named("copy_out_of_place");
+  constexpr uint32_t kSelf = named["self"], kSrc = named["src"], kOut = named["out"];
+  return copy_like(args, kSelf, kOut, kSrc);
+}
 
 }  // namespace husk::host

@@ -45,10 +45,26 @@ husk_status copy_part(const Arguments& args, uint32_t out_at, uint32_t from_at,
 
 }  // namespace
 
-husk_status fill_into(const Arguments& args) { return fill_with(args, 0, 1); }
-husk_status fill(const Arguments& args) { return fill_with(args, 2, 1); }
-husk_status full(const Arguments& args) { return fill_with(args, 6, 1); }
-husk_status full_like(const Arguments& args) { return fill_with(args, 7, 1); }
+husk_status fill_into(const Arguments& args) {
+  constexpr ArgumentsOf named("fill_into");
+  constexpr uint32_t kSelf = named["self"], kValue = named["value"];
+  return fill_with(args, kSelf, kValue);
+}
+husk_status fill(const Arguments& args) {
+  constexpr ArgumentsOf named("fill");
+  constexpr uint32_t kValue = named["value"], kOut = named["out"];
+  return fill_with(args, kOut, kValue);
+}
+husk_status full(const Arguments& args) {
+  constexpr ArgumentsOf named("full");
+  constexpr uint32_t kFillValue = named["fill_value"], kOut = named["out"];
+  return fill_with(args, kOut, kFillValue);
+}
+husk_status full_like(const Arguments& args) {
+  constexpr ArgumentsOf named("full_like");
+  constexpr uint32_t kFillValue = named["fill_value"], kOut = named["out"];
+  return fill_with(args, kOut, kFillValue);
+}
 
 husk_status cat(const Arguments& args) {
   constexpr ArgumentsOf named("cat");

@@ -48,19 +48,26 @@ struct View {
   }
 };
 
-// Checks argument 0 and the output.
+// The functions that call check_self_and_out() or copy_view().
+constexpr ArgumentsOf kViews("view_alias", "view_diagonal", "view_expand", "view_permute",
+                             "view_repeat", "view_reshape", "view_reverse", "view_select",
+                             "view_slice", "view_transpose", "view_unsqueeze");
+
+// Checks self and the output.
 husk_status check_self_and_out(const Arguments& args, uint32_t out) {
-  HUSK_TRY(args.check_tensor(0, 0, kMaxRank - 1));
+  constexpr uint32_t kSelf = kViews["self"];
+  HUSK_TRY(args.check_tensor(kSelf, 0, kMaxRank - 1));
   HUSK_TRY(args.check_tensor(out, 0, kMaxRank - 1));
-  return args.check_same_dtype(out, 0);
+  return args.check_same_dtype(out, kSelf);
 }
 
-// Copies a view of argument 0 to an output that must have exactly its shape.
+// Copies a view of self to an output that must have exactly its shape.
 husk_status copy_view(const Arguments& args, uint32_t out, const husk_op_arg& view) {
+  constexpr uint32_t kSelf = kViews["self"];
   HUSK_TRY(args.check_tensor(out, view.rank, view.rank));
   for (int32_t d = 0; d < view.rank; ++d)
     HUSK_TRY(args.check_size(out, d, view.sizes[d], "what the input gives"));
-  return copy_between(args, out, args[out], 0, view);
+  return copy_between(args, out, args[out], kSelf, view);
 }
 
 // Copies elements in order. The shapes may differ, the numbers of elements may not.
@@ -130,7 +137,7 @@ husk_status group_last(const Arguments& args, uint32_t at, int64_t ratio, View& 
   return HUSK_OK;
 }
 
-// Copies the bytes of argument 0 to an output of another dtype. If the element size changes, the
+// Copies the bytes of self to an output of another dtype. If the element size changes, the
 // size of the last dimension changes too, unless a dimension is added or dropped for it.
 husk_status reinterpret(const Arguments& args, uint32_t out_at, bool adds_dim, bool drops_dim) {
   constexpr ArgumentsOf named("view_as_complex", "view_as_real", "view_dtype");
@@ -141,27 +148,47 @@ husk_status reinterpret(const Arguments& args, uint32_t out_at, bool adds_dim, b
   const int64_t from_bytes = dtype_bytes(args[kSelf].dtype),
                 to_bytes = dtype_bytes(args[out_at].dtype);
   const int64_t unit = from_bytes < to_bytes ? from_bytes : to_bytes;
-  HUSK_TRY(split_elements(args, 0, unit, from));
+  HUSK_TRY(split_elements(args, kSelf, unit, from));
   HUSK_TRY(split_elements(args, out_at, unit, to));
   if (!adds_dim && to_bytes < from_bytes)
     HUSK_TRY(group_last(args, out_at, from_bytes / to_bytes, to));
   if (!drops_dim && from_bytes < to_bytes)
-    HUSK_TRY(group_last(args, 0, to_bytes / from_bytes, from));
+    HUSK_TRY(group_last(args, kSelf, to_bytes / from_bytes, from));
   bool same = from.tensor.rank == to.tensor.rank;
   for (int32_t d = 0; same && d < to.tensor.rank; ++d) same = from.sizes[d] == to.sizes[d];
   if (!same)
     return args.argument_error(out_at, HUSK_INVALID_ARGUMENT,
                                "has another shape than the input gives in its dtype");
-  return copy_between(args, out_at, to.tensor, 0, from.tensor);
+  return copy_between(args, out_at, to.tensor, kSelf, from.tensor);
 }
 
 }  // namespace
 
-husk_status view_reshape(const Arguments& args) { return copy_in_order(args, 2); }
-husk_status view_alias(const Arguments& args) { return copy_in_order(args, 1); }
-husk_status view_dtype(const Arguments& args) { return reinterpret(args, 2, false, false); }
-husk_status view_as_real(const Arguments& args) { return reinterpret(args, 1, true, false); }
-husk_status view_as_complex(const Arguments& args) { return reinterpret(args, 1, false, true); }
+husk_status view_reshape(const Arguments& args) {
+  constexpr ArgumentsOf named("view_reshape");
+  constexpr uint32_t kOut = named["out"];
+  return copy_in_order(args, kOut);
+}
+husk_status view_alias(const Arguments& args) {
+  constexpr ArgumentsOf named("view_alias");
+  constexpr uint32_t kOut = named["out"];
+  return copy_in_order(args, kOut);
+}
+husk_status view_dtype(const Arguments& args) {
+  constexpr ArgumentsOf named("view_dtype");
+  constexpr uint32_t kOut = named["out"];
+  return reinterpret(args, kOut, false, false);
+}
+husk_status view_as_real(const Arguments& args) {
+  constexpr ArgumentsOf named("view_as_real");
+  constexpr uint32_t kOut = named["out"];
+  return reinterpret(args, kOut, true, false);
+}
+husk_status view_as_complex(const Arguments& args) {
+  constexpr ArgumentsOf named("view_as_complex");
+  constexpr uint32_t kOut = named["out"];
+  return reinterpret(args, kOut, false, true);
+}
 
 husk_status view_permute(const Arguments& args) {
   constexpr ArgumentsOf named("view_permute");

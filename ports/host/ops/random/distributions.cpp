@@ -261,9 +261,24 @@ husk_status bernoulli_p(const Arguments& args) {
   HUSK_TRY(args.get_number(kP, p));
   return bernoulli_with(args, kOut, kGeneratorState, p);
 }
-husk_status bernoulli(const Arguments& args) { return bernoulli_each(args, 0, 2, 3); }
-husk_status bernoulli_tensor(const Arguments& args) { return bernoulli_each(args, 1, 3, 4); }
-husk_status bernoulli_tensor_into(const Arguments& args) { return bernoulli_each(args, 1, 0, 3); }
+husk_status bernoulli(const Arguments& args) {
+  constexpr ArgumentsOf named("bernoulli");
+  constexpr uint32_t kSelf = named["self"], kOut = named["out"],
+                     kGeneratorState = named["generator_state"];
+  return bernoulli_each(args, kSelf, kOut, kGeneratorState);
+}
+husk_status bernoulli_tensor(const Arguments& args) {
+  constexpr ArgumentsOf named("bernoulli_tensor");
+  constexpr uint32_t kP = named["p"], kOut = named["out"],
+                     kGeneratorState = named["generator_state"];
+  return bernoulli_each(args, kP, kOut, kGeneratorState);
+}
+husk_status bernoulli_tensor_into(const Arguments& args) {
+  constexpr ArgumentsOf named("bernoulli_tensor_into");
+  constexpr uint32_t kSelf = named["self"], kP = named["p"],
+                     kGeneratorState = named["generator_state"];
+  return bernoulli_each(args, kP, kSelf, kGeneratorState);
+}
 
 husk_status native_dropout(const Arguments& args) {
   constexpr ArgumentsOf named("native_dropout");

@@ -113,11 +113,12 @@ husk_status normal_into(const Arguments& args, uint32_t out_at, double mean, dou
       });
 }
 
-// Fills an output with normal numbers. Argument `mean_at` is the mean, the next one the deviation.
-husk_status normal_of(const Arguments& args, uint32_t mean_at, uint32_t out_at) {
+// Fills an output with normal numbers. Arguments `mean_at` and `deviation_at` describe them.
+husk_status normal_of(const Arguments& args, uint32_t mean_at, uint32_t deviation_at,
+                      uint32_t out_at) {
   double mean = 0, deviation = 0;
   HUSK_TRY(args.get_number(mean_at, mean));
-  HUSK_TRY(args.get_number(mean_at + 1, deviation));
+  HUSK_TRY(args.get_number(deviation_at, deviation));
   return normal_into(args, out_at, mean, deviation);
 }
 
@@ -158,19 +159,28 @@ husk_status ints_below(const Arguments& args, uint32_t high_at, uint32_t out_at)
   return ints_into(args, out_at, 0, high);
 }
 
-// Fills an output with ints. Argument `low_at` is the lowest value, the next one the exclusive
-// upper limit.
-husk_status ints_between(const Arguments& args, uint32_t low_at, uint32_t out_at) {
+// Fills an output with ints from the value at argument `low_at` up to the exclusive limit at
+// `high_at`.
+husk_status ints_between(const Arguments& args, uint32_t low_at, uint32_t high_at,
+                         uint32_t out_at) {
   int64_t low = 0, high = 0;
   HUSK_TRY(args.get_int(low_at, low));
-  HUSK_TRY(args.get_int(low_at + 1, high));
+  HUSK_TRY(args.get_int(high_at, high));
   return ints_into(args, out_at, low, high);
 }
 
 }  // namespace
 
-husk_status rand(const Arguments& args) { return uniform_into(args, 5, 0, 1); }
-husk_status rand_like(const Arguments& args) { return uniform_into(args, 6, 0, 1); }
+husk_status rand(const Arguments& args) {
+  constexpr ArgumentsOf named("rand");
+  constexpr uint32_t kOut = named["out"];
+  return uniform_into(args, kOut, 0, 1);
+}
+husk_status rand_like(const Arguments& args) {
+  constexpr ArgumentsOf named("rand_like");
+  constexpr uint32_t kOut = named["out"];
+  return uniform_into(args, kOut, 0, 1);
+}
 
 husk_status uniform(const Arguments& args) {
   constexpr ArgumentsOf named("uniform");
@@ -181,17 +191,57 @@ husk_status uniform(const Arguments& args) {
   return uniform_into(args, kOut, from, to);
 }
 
-husk_status randn(const Arguments& args) { return normal_into(args, 5, 0, 1); }
-husk_status randn_like(const Arguments& args) { return normal_into(args, 6, 0, 1); }
-husk_status normal_functional(const Arguments& args) { return normal_of(args, 1, 4); }
+husk_status randn(const Arguments& args) {
+  constexpr ArgumentsOf named("randn");
+  constexpr uint32_t kOut = named["out"];
+  return normal_into(args, kOut, 0, 1);
+}
+husk_status randn_like(const Arguments& args) {
+  constexpr ArgumentsOf named("randn_like");
+  constexpr uint32_t kOut = named["out"];
+  return normal_into(args, kOut, 0, 1);
+}
+husk_status normal_functional(const Arguments& args) {
+  constexpr ArgumentsOf named("normal_functional");
+  constexpr uint32_t kMean = named["mean"], kStd = named["std"], kOut = named["out"];
+  return normal_of(args, kMean, kStd, kOut);
+}
 // aten::normal.float_float, and prims::normal, which functionalization makes of it.
-husk_status normal_float_float(const Arguments& args) { return normal_of(args, 0, 8); }
-husk_status prims_normal(const Arguments& args) { return normal_of(args, 1, 7); }
+husk_status normal_float_float(const Arguments& args) {
+  constexpr ArgumentsOf named("normal_float_float");
+  constexpr uint32_t kMean = named["mean"], kStd = named["std"], kOut = named["out"];
+  return normal_of(args, kMean, kStd, kOut);
+}
+husk_status prims_normal(const Arguments& args) {
+  constexpr ArgumentsOf named("prims_normal");
+  constexpr uint32_t kMean = named["mean"], kStd = named["std"], kOut = named["out"];
+  return normal_of(args, kMean, kStd, kOut);
+}
 
-husk_status randint(const Arguments& args) { return ints_below(args, 0, 6); }
-husk_status randint_like(const Arguments& args) { return ints_below(args, 1, 7); }
-husk_status randint_low(const Arguments& args) { return ints_between(args, 0, 7); }
-husk_status randint_low_out(const Arguments& args) { return ints_between(args, 0, 3); }
-husk_status randint_like_low(const Arguments& args) { return ints_between(args, 1, 8); }
+husk_status randint(const Arguments& args) {
+  constexpr ArgumentsOf named("randint");
+  constexpr uint32_t kHigh = named["high"], kOut = named["out"];
+  return ints_below(args, kHigh, kOut);
+}
+husk_status randint_like(const Arguments& args) {
+  constexpr ArgumentsOf named("randint_like");
+  constexpr uint32_t kHigh = named["high"], kOut = named["out"];
+  return ints_below(args, kHigh, kOut);
+}
+husk_status randint_low(const Arguments& args) {
+  constexpr ArgumentsOf named("randint_low");
+  constexpr uint32_t kLow = named["low"], kHigh = named["high"], kOut = named["out"];
+  return ints_between(args, kLow, kHigh, kOut);
+}
+husk_status randint_low_out(const Arguments& args) {
+  constexpr ArgumentsOf named("randint_low_out");
+  constexpr uint32_t kLow = named["low"], kHigh = named["high"], kOut = named["out"];
+  return ints_between(args, kLow, kHigh, kOut);
+}
+husk_status randint_like_low(const Arguments& args) {
+  constexpr ArgumentsOf named("randint_like_low");
+  constexpr uint32_t kLow = named["low"], kHigh = named["high"], kOut = named["out"];
+  return ints_between(args, kLow, kHigh, kOut);
+}
 
 }  // namespace husk::host

@@ -36,9 +36,15 @@ husk_status get_dims(const Arguments& args, uint32_t at, int32_t rank, uint32_t&
   return HUSK_OK;
 }
 
+// All functions of this file have self at the same place.
+constexpr uint32_t kSelf = ArgumentsOf("reduce_all", "reduce_all_dim", "reduce_any",
+                                       "reduce_any_dim", "reduce_mean", "reduce_mean_dims",
+                                       "reduce_prod", "reduce_prod_dim", "reduce_sum",
+                                       "reduce_sum_dims", "reduce_var")["self"];
+
 // Sets up the loops for the dimensions in `mask` and checks the shape of the output.
 husk_status set_loops(const Arguments& args, uint32_t mask, bool keep, uint32_t out_at, Reduce& r) {
-  const husk_op_arg &self = args[0], &out = args[out_at];
+  const husk_op_arg &self = args[kSelf], &out = args[out_at];
   int32_t next = 0;
   r.count = 1;
   for (int32_t d = 0; d < self.rank; ++d) {
@@ -81,12 +87,12 @@ void each_value(const Reduce& r, const husk_op_arg& self, ReadRow read, int64_t 
 
 husk_status run(const Arguments& args, uint32_t dims_at, bool keep, uint32_t out_at, Reduction kind,
                 double correction) {
-  HUSK_TRY(args.check_tensor(0));
+  HUSK_TRY(args.check_tensor(kSelf));
   HUSK_TRY(args.check_tensor(out_at));
-  const husk_op_arg &self = args[0], &out = args[out_at];
+  const husk_op_arg &self = args[kSelf], &out = args[out_at];
   ReadRow read = nullptr;
   WriteRow write = nullptr;
-  if (!row_reader(self.dtype, read)) return args.unsupported_dtype(0);
+  if (!row_reader(self.dtype, read)) return args.unsupported_dtype(kSelf);
   if (!row_writer(out.dtype, write)) return args.unsupported_dtype(out_at);
   uint32_t mask = 0;
   HUSK_TRY(get_dims(args, dims_at, self.rank, mask));
@@ -123,7 +129,7 @@ husk_status run(const Arguments& args, uint32_t dims_at, bool keep, uint32_t out
 
 constexpr uint32_t kAllDims = 0xffffffff;  // in place of an argument's position
 
-// Reduces along the dimensions of argument 1.
+// Reduces along the dimensions at argument `dim`.
 husk_status run_along(const Arguments& args, uint32_t keep_at, uint32_t out_at, Reduction kind) {
   constexpr ArgumentsOf named("reduce_all_dim", "reduce_any_dim", "reduce_mean_dims",
                               "reduce_prod_dim", "reduce_sum_dims");
@@ -140,7 +146,11 @@ husk_status reduce_sum(const Arguments& args) {
   constexpr uint32_t kOut = named["out"];
   return run(args, kAllDims, false, kOut, Reduction::Sum, 0);
 }
-husk_status reduce_sum_dims(const Arguments& args) { return run_along(args, 2, 4, Reduction::Sum); }
+husk_status reduce_sum_dims(const Arguments& args) {
+  constexpr ArgumentsOf named("reduce_sum_dims");
+  constexpr uint32_t kKeepdim = named["keepdim"], kOut = named["out"];
+  return run_along(args, kKeepdim, kOut, Reduction::Sum);
+}
 husk_status reduce_mean(const Arguments& args) {
   constexpr ArgumentsOf named("reduce_mean");
   constexpr uint32_t kOut = named["out"];
@@ -171,8 +181,16 @@ husk_status reduce_any(const Arguments& args) {
   constexpr uint32_t kOut = named["out"];
   return run(args, kAllDims, false, kOut, Reduction::Any, 0);
 }
-husk_status reduce_all_dim(const Arguments& args) { return run_along(args, 2, 3, Reduction::All); }
-husk_status reduce_any_dim(const Arguments& args) { return run_along(args, 2, 3, Reduction::Any); }
+husk_status reduce_all_dim(const Arguments& args) {
+  constexpr ArgumentsOf named("reduce_all_dim");
+  constexpr uint32_t kKeepdim = named["keepdim"], kOut = named["out"];
+  return run_along(args, kKeepdim, kOut, Reduction::All);
+}
+husk_status reduce_any_dim(const Arguments& args) {
+  constexpr ArgumentsOf named("reduce_any_dim");
+  constexpr uint32_t kKeepdim = named["keepdim"], kOut = named["out"];
+  return run_along(args, kKeepdim, kOut, Reduction::Any);
+}
 
 husk_status reduce_var(const Arguments& args) {
   constexpr ArgumentsOf named("reduce_var");

@@ -205,14 +205,14 @@ husk_status each_sorted(const Arguments& args, const Operands& at, int64_t lengt
   return HUSK_OK;
 }
 
-husk_status sort_along(const Arguments& args, uint32_t dim_at, uint32_t descending_at,
-                       uint32_t values_at) {
-  HUSK_TRY(args.check_tensor(0));
-  Operands at{0, values_at, values_at + 1, 0};
+// `at` has the places of the tensors.
+husk_status sort_along(const Arguments& args, Operands at, uint32_t dim_at,
+                       uint32_t descending_at) {
+  HUSK_TRY(args.check_tensor(at.self));
   bool descending = false;
-  HUSK_TRY(args.get_dim(dim_at, args[0].rank, at.dim));
+  HUSK_TRY(args.get_dim(dim_at, args[at.self].rank, at.dim));
   HUSK_TRY(args.get_bool(descending_at, descending));
-  const int64_t length = args[0].rank > 0 ? args[0].sizes[at.dim] : 1;
+  const int64_t length = args[at.self].rank > 0 ? args[at.self].sizes[at.dim] : 1;
   HUSK_TRY(check_outputs(args, at, length));
   return each_sorted(args, at, length, descending,
                      [](const SortRow& row, uint64_t* indices, int64_t stride, void*, int64_t) {
@@ -222,16 +222,27 @@ husk_status sort_along(const Arguments& args, uint32_t dim_at, uint32_t descendi
 
 }  // namespace
 
-husk_status sort_stable(const Arguments& args) { return sort_along(args, 2, 3, 4); }
+husk_status sort_stable(const Arguments& args) {
+  constexpr ArgumentsOf named("sort_stable");
+  constexpr uint32_t kSelf = named["self"], kDim = named["dim"], kDescending = named["descending"],
+                     kValues = named["values"], kIndices = named["indices"];
+  return sort_along(args, {kSelf, kValues, kIndices, 0}, kDim, kDescending);
+}
 
-husk_status sort(const Arguments& args) { return sort_along(args, 1, 2, 3); }
+husk_status sort(const Arguments& args) {
+  constexpr ArgumentsOf named("sort");
+  constexpr uint32_t kSelf = named["self"], kDim = named["dim"], kDescending = named["descending"],
+                     kValues = named["values"], kIndices = named["indices"];
+  return sort_along(args, {kSelf, kValues, kIndices, 0}, kDim, kDescending);
+}
 
 husk_status topk(const Arguments& args) {
   constexpr ArgumentsOf named("topk");
   constexpr uint32_t kSelf = named["self"], kK = named["k"], kDim = named["dim"],
-                     kLargest = named["largest"];
+                     kLargest = named["largest"], kValues = named["values"],
+                     kIndices = named["indices"];
   HUSK_TRY(args.check_tensor(kSelf));
-  Operands at{0, 5, 6, 0};
+  Operands at{kSelf, kValues, kIndices, 0};
   int64_t k = 0;
   bool largest = false;
   HUSK_TRY(args.get_int(kK, k));

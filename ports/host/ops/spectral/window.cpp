@@ -10,7 +10,7 @@ namespace husk::host {
 
 namespace {
 
-// Fills the output with a Hann window of the length that argument 0 gives.
+// Fills the output with a Hann window of the length that `window_length` gives.
 husk_status hann(const Arguments& args, uint32_t out_at, bool periodic) {
   constexpr ArgumentsOf named("hann_window", "hann_window_periodic");
   constexpr uint32_t kWindowLength = named["window_length"];
@@ -31,7 +31,11 @@ husk_status hann(const Arguments& args, uint32_t out_at, bool periodic) {
 
 }  // namespace
 
-husk_status hann_window(const Arguments& args) { return hann(args, 5, true); }
+husk_status hann_window(const Arguments& args) {
+  constexpr ArgumentsOf named("hann_window");
+  constexpr uint32_t kOut = named["out"];
+  return hann(args, kOut, true);
+}
 
 husk_status hann_window_periodic(const Arguments& args) {
   constexpr ArgumentsOf named("hann_window_periodic");
