@@ -32,7 +32,7 @@ from .inductor import (
   varying,
 )
 from .options import Options, Path, merged, written_out
-from .program import aliases, constants, signature, weights
+from .program import aliases, constants, signature, tracing, weights
 from .progress import Progress
 from .version import VERSION
 
@@ -56,9 +56,11 @@ class Function:
   dynamic_shapes: Any = None
   method: str = "forward"
 
-  def exported(self) -> ExportedProgram:
+  def exported(self, options: Options | None = None) -> ExportedProgram:
     """The torch.export program."""
     import torch
+
+    options = options or Options()
 
     if isinstance(self.model, torch.export.ExportedProgram):
       return torch_compat.with_right_dtypes(self.model)
@@ -84,8 +86,13 @@ class Function:
       written = constants.small([model])
       try:
         with constants.masks_as_buffers(model):
-          return torch.export.export(
-            model, args, kwargs, dynamic_shapes=self.dynamic_shapes, strict=False
+          return tracing.traced(
+            model,
+            args,
+            kwargs,
+            self.dynamic_shapes,
+            options.strict,
+            options.prefer_deferred_runtime_asserts_over_guards,
           )
       finally:
         constants.restore(written)
@@ -206,7 +213,7 @@ def _write(
     exported = {}
     for name, one in functions.items():
       with within(name, functions), stages.stage("trace", name):
-        exported[name] = autocast.written_out(one.exported())
+        exported[name] = autocast.written_out(one.exported(options))
     exported = aliases.merged(exported)
     with assumed.kept(exported.values()), varying.views():
       for one in exported.values():
