@@ -32,7 +32,7 @@ from .inductor import (
   varying,
 )
 from .options import Options, Path, merged, written_out
-from .program import aliases, constants, signature, tracing, weights
+from .program import aliases, constants, objects, signature, tracing, weights
 from .progress import Progress
 from .version import VERSION
 
@@ -56,8 +56,11 @@ class Function:
   dynamic_shapes: Any = None
   method: str = "forward"
 
-  def exported(self, options: Options | None = None) -> ExportedProgram:
-    """The torch.export program."""
+  def exported(
+    self, options: Options | None = None, classes: objects.Classes | None = None
+  ) -> ExportedProgram:
+    """The torch.export program. `classes` are those that torch takes apart as long as the program
+    is used."""
     import torch
 
     options = options or Options()
@@ -93,6 +96,7 @@ class Function:
             self.dynamic_shapes,
             options.strict,
             options.prefer_deferred_runtime_asserts_over_guards,
+            classes,
           )
       finally:
         constants.restore(written)
@@ -209,11 +213,12 @@ def _write(
     torch_compat.right_dtypes(),
     torch_compat.sizes_from_zero(),
     _rare_collections(),
+    objects.taken_apart() as classes,
   ):
     exported = {}
     for name, one in functions.items():
       with within(name, functions), stages.stage("trace", name):
-        exported[name] = autocast.written_out(one.exported(options))
+        exported[name] = autocast.written_out(one.exported(options, classes))
     exported = aliases.merged(exported)
     with assumed.kept(exported.values()), varying.views():
       for one in exported.values():

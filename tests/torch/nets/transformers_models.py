@@ -236,7 +236,13 @@ def shapes_of(kind: str) -> dict[str, Any] | None:
 
 def leaves(value: Any) -> list[torch.Tensor]:
   """The tensors of a result, those of caches included."""
-  return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+  found = []
+  for leaf in pytree.tree_leaves(value):
+    if isinstance(leaf, torch.Tensor):
+      found.append(leaf)
+    elif hasattr(leaf, "__dict__") and not isinstance(leaf, type):
+      found += leaves(list(vars(leaf).values()))
+  return found
 
 
 def differs(got: Any, expected: Any) -> str:

@@ -666,7 +666,11 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     ),
   ),
   "torch.utils._pytree": (
-    uses("MappingKey SequenceKey", "the path to a value"),
+    uses("GetAttrKey MappingKey SequenceKey", "the path to a value"),
+    uses(
+      "SUPPORTED_NODES _deregister_pytree_node _private_register_pytree_node",
+      "objects that torch takes apart while an export runs (program/objects.py)",
+    ),
     uses(
       "TreeSpec keystr tree_flatten tree_flatten_with_path tree_leaves tree_map tree_map_only"
       " tree_unflatten",

@@ -56,18 +56,16 @@ def sources(exported: ExportedProgram) -> dict[str, int]:
 
   The program knows a value of `*many` by the name "many_1" only.
   """
-  from torch.utils import _pytree as pytree
-
   spec = exported.call_spec.in_spec
   assert spec is not None
-  args, kwargs = trees.filled(spec, list(range(spec.num_leaves)))
-  names = torch_compat.argument_names(exported)
+  positional = torch_compat.argument_names(exported)
   found: dict[str, int] = {}
-  for name, part in [*zip(names, args), *kwargs.items()]:
-    for path, index in pytree.tree_flatten_with_path(part)[0]:
-      for root in (f"L['{name}']", re.sub(r"^(\w+)_(\d+)$", r"L['\1'][\2]", name)):
-        if root[:2] == "L[":
-          found.setdefault(root + pytree.keystr(path), index)
+  for index, ((kind, argument, *path)) in enumerate(trees.paths(spec)):
+    name = str(argument.name) if kind.number else positional[argument.number]
+    for root in (f"L['{name}']", re.sub(r"^(\w+)_(\d+)$", r"L['\1'][\2]", name)):
+      if root[:2] == "L[":
+        for text in trees.in_code(path):
+          found.setdefault(root + text, index)
   return found
 
 

@@ -22,6 +22,7 @@ from ..errors import Unsupported
 from ..inductor import assumed
 from ..inductor.replace import replaced
 from . import guards
+from .objects import Classes
 
 if TYPE_CHECKING:
   import torch
@@ -62,10 +63,14 @@ def traced(
   dynamic_shapes: Any,
   strict: bool | None = None,
   deferred: bool | None = None,
+  classes: Classes | None = None,
 ) -> ExportedProgram:
-  """The program of a model. With None for `strict` or `deferred` both are tried. Logs which way
-  was needed if the first one failed, and which ranges differ from those of the Dims. If every way
-  fails, the error of the first one is raised."""
+  """The program of a model. `classes` gets those of objects among its arguments and results that
+  torch cannot take apart by itself. With None for `strict` or `deferred` both are tried. Logs which
+  way was needed if the first one failed, and which ranges differ from those of the Dims. If every
+  way fails, the error of the first one is raised."""
+  if classes is not None:
+    classes.add_all_of((args, kwargs))
   asked = _asked(model, args, kwargs, dynamic_shapes)
   begins_small = any(one.least is not None and one.least < _LEAST for one in asked.values())
   first = _Way(bool(strict), bool(deferred), begins_small)
@@ -78,6 +83,8 @@ def traced(
     except Unsupported:
       raise
     except Exception as error:
+      if classes is not None and classes.add_of(error):
+        continue
       failures[way] = error
       way = _next(way, failures, strict, deferred)
       continue
@@ -157,21 +164,25 @@ def _export(
 @contextlib.contextmanager
 def _small_sizes(decided: list[Any]) -> Iterator[None]:
   """While open, torch.export takes sizes that vary for 0 or more, and asks as few questions about
-  them as about sizes that only the data decides. A reshape asks whether a size is 1, which decides
-  only whether it copies: it hears that it is not. `decided` gets the conditions by which the code
+  them as about sizes that only the data decides. Functions that copy a tensor if they must ask
+  whether a size is 1, which decides nothing else: they hear that it is not. `decided` gets the conditions by which the code
   of the model, and not an operator, decides."""
   import torch
   from torch.fx.experimental import _config, symbolic_shapes
 
   aten = torch.ops.aten
-  reshapes = (aten.reshape.default, aten.flatten.using_ints, aten.reshape_as.default)
+  copying = (
+    *(aten.reshape.default, aten.flatten.using_ints, aten.reshape_as.default),
+    *(torch.Tensor.reshape, torch.Tensor.flatten, torch.Tensor.reshape_as, torch.Tensor.contiguous),
+    *(torch.reshape, torch.flatten),
+  )
   ShapeEnv: Any = symbolic_shapes.ShapeEnv
   before = ShapeEnv.evaluate_expr
 
   def evaluate_expr(self: Any, question: Any, *args: Any, **kwargs: Any) -> Any:
     operator = _asking_operator()
     about_one = isinstance(question, (sympy.Eq, sympy.Ne)) and 1 in question.args
-    if about_one and operator in reshapes:
+    if about_one and operator in copying:
       return sympy.true if isinstance(question, sympy.Ne) else sympy.false
     count = len(self.guards)
     answer = before(self, question, *args, **kwargs)
@@ -188,14 +199,17 @@ def _small_sizes(decided: list[Any]) -> Iterator[None]:
 
 
 def _asking_operator() -> Any:
-  """The operator that asks a question, None if the code of a model does."""
+  """The operator or the function of torch that asks a question, None if a model's code does."""
   import torch
 
   package = os.path.dirname(torch.__file__)
   frame: Any = sys._getframe(2)
   while frame is not None and frame.f_code.co_filename.startswith(package):
-    if frame.f_code.co_name == "__call__" and frame.f_code.co_filename.endswith("torch/_ops.py"):
+    path, name = frame.f_code.co_filename, frame.f_code.co_name
+    if name == "__call__" and path.endswith("torch/_ops.py"):
       return frame.f_locals.get("self")
+    if name == "__torch_function__" and path.endswith("torch/_export/non_strict_utils.py"):
+      return frame.f_locals.get("func")
     frame = frame.f_back
   return None
 
