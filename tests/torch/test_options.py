@@ -45,6 +45,8 @@ def test_a_command_line_names_every_option():
     "libraries": (["--libraries"], True),
     "linkable": (["--linkable"], True),
     "records": (["--records", "x.json"], ("x.json",)),
+    "strict": (["--no-strict"], False),
+    "prefer_deferred_runtime_asserts_over_guards": (["--deferred-asserts"], True),
     "ops": (["--op", "aten::topk", "--op", "aten::s*"], ("aten::topk", "aten::s*")),
   }
   for name, row in options.ROWS.items():
@@ -68,7 +70,7 @@ def test_an_unknown_value_is_refused(name):
     husk.Options(**{name: "mine"})
 
 
-@pytest.mark.parametrize("name", ("libraries", "linkable"))
+@pytest.mark.parametrize("name", ("libraries", "linkable", "strict"))
 def test_a_switch_is_true_or_false(name):
   with pytest.raises(ValueError, match=f"{name}='no': give True or False"):
     husk.Options(**{name: "no"})

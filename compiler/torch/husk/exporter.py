@@ -33,7 +33,7 @@ from .inductor import (
   varying,
 )
 from .options import Options, Path, merged, written_out
-from .program import aliases, constants, signature, weights
+from .program import aliases, constants, objects, signature, tracing, weights
 from .progress import Progress
 from .version import VERSION
 
@@ -57,9 +57,14 @@ class Function:
   dynamic_shapes: Any = None
   method: str = "forward"
 
-  def exported(self) -> ExportedProgram:
-    """The torch.export program."""
+  def exported(
+    self, options: Options | None = None, classes: objects.Classes | None = None
+  ) -> ExportedProgram:
+    """The torch.export program. `classes` are those that torch takes apart as long as the program
+    is used."""
     import torch
+
+    options = options or Options()
 
     if isinstance(self.model, torch.export.ExportedProgram):
       return torch_compat.with_right_dtypes(self.model)
@@ -85,8 +90,14 @@ class Function:
       written = constants.small([model])
       try:
         with constants.masks_as_buffers(model):
-          return torch.export.export(
-            model, args, kwargs, dynamic_shapes=self.dynamic_shapes, strict=False
+          return tracing.traced(
+            model,
+            args,
+            kwargs,
+            self.dynamic_shapes,
+            options.strict,
+            options.prefer_deferred_runtime_asserts_over_guards,
+            classes,
           )
       finally:
         constants.restore(written)
@@ -205,11 +216,12 @@ def _write(
     torch_compat.right_dtypes(),
     torch_compat.sizes_from_zero(),
     _rare_collections(),
+    objects.taken_apart() as classes,
   ):
     exported = {}
     for name, one in functions.items():
       with within(name, functions), stages.stage("trace", name):
-        exported[name] = autocast.written_out(one.exported())
+        exported[name] = autocast.written_out(one.exported(options, classes))
     exported = aliases.merged(exported)
     for target in compilers:
       target.report_to(stages.report)

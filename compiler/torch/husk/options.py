@@ -20,12 +20,14 @@ Written = TypeVar("Written", bound=Callable[..., Any])
 @dataclasses.dataclass(frozen=True)
 class Row:
   """What the interfaces say about an option. `choices` are its values if these are known, `flag` is
-  its word on the command line if that is not its name, `metavar` stands for its value there."""
+  its word on the command line if that is not its name, `metavar` stands for its value there.
+  `is_open` marks a switch with a third value, None, by which the export decides."""
 
   text: str
   choices: tuple[str, ...] = ()
   flag: str = ""
   metavar: str | None = None
+  is_open: bool = False
 
 
 def _option(default: Any, text: str, **row: Any) -> Any:
@@ -143,6 +145,21 @@ class Options:
     "host images also have the code that `huskc --emit=obj` links into programs, which makes them "
     "about twice as large.",
   )
+  strict: bool | None = _option(
+    None,
+    "how torch.export traces a module: True reads the bytecode of the model by Dynamo, False runs "
+    "the model. By default the model is run, and if torch.export then refuses it, its bytecode is "
+    'read; the logger "husk" tells at level WARNING if that way was needed.',
+    is_open=True,
+  )
+  prefer_deferred_runtime_asserts_over_guards: bool | None = _option(
+    None,
+    "whether a condition on sizes that torch.export cannot prove is checked in each run, where it "
+    "is otherwise refused. By default this is tried last, and the logger "
+    '"husk" tells at level WARNING if it was needed.',
+    flag="deferred-asserts",
+    is_open=True,
+  )
 
   def __post_init__(self) -> None:
     for name in ROWS:
@@ -176,7 +193,9 @@ def _checked(name: str, value: Any) -> Any:
     return (value,) if isinstance(value, str | os.PathLike) else tuple(value)
   if isinstance(default, dict):
     return dict(value or {})
-  if isinstance(default, bool):
+  if ROWS[name].is_open and value is None:
+    return None
+  if isinstance(default, bool) or ROWS[name].is_open:
     if value not in (True, False):
       raise ValueError(f"{name}={value!r}: give True or False")
     return bool(value)
@@ -234,7 +253,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   for name, row in ROWS.items():
     default = DEFAULTS[name]
     keywords: dict[str, Any] = {"dest": name, "help": row.text}
-    if isinstance(default, bool):
+    if ROWS[name].is_open:
+      keywords["action"] = argparse.BooleanOptionalAction
+    elif isinstance(default, bool):
       keywords["action"] = "store_true"
     elif isinstance(default, tuple | dict):
       keywords.update(action="append", metavar=row.metavar)
@@ -272,6 +293,8 @@ def _lines() -> Iterator[str]:
   for name, row in ROWS.items():
     values = row.choices or ((row.metavar,) if row.metavar else ())
     words = [f"`{_flag(name)} {value}`" for value in values] or [f"`{_flag(name)}`"]
+    if row.is_open:
+      words.append(f"`--no-{_flag(name)[2:]}`")
     yield f"| {' or '.join(words)} | `{name}={DEFAULTS[name]!r}` | {row.text} |"
 
 

@@ -46,6 +46,13 @@ Tree Tree::read(nb::handle shape, std::vector<uint32_t>& uses, int depth) {
     tree.kind_ = PyTuple_CheckExact(shape.ptr()) ? Kind::tuple : Kind::list;
     for (nb::handle child : nb::tuple(nb::borrow(shape)))
       tree.children_.push_back(read(child, uses, depth + 1));
+  } else if (nb::hasattr(shape, "parts") && nb::hasattr(shape, "split") &&
+             nb::hasattr(shape, "make")) {
+    tree.kind_ = Kind::object;
+    for (nb::handle child : nb::tuple(shape.attr("parts")))
+      tree.children_.push_back(read(child, uses, depth + 1));
+    tree.split_ = shape.attr("split");
+    tree.make_ = shape.attr("make");
   } else {
     throw_type_error("a tree consists of ints, tuples, lists and dicts, not of " + type_of(shape));
   }
@@ -77,6 +84,14 @@ void Tree::flatten(nb::handle value, nb::object* leaves, const std::string& name
     }
     return;
   }
+  if (kind_ == Kind::object) {
+    const nb::object parts = split_(value, name);
+    if (!PyTuple_Check(parts.ptr()) || static_cast<size_t>(PyTuple_Size(parts.ptr())) != n)
+      throw_type_error("the parts of " + name + " are no tuple of " + std::to_string(n));
+    for (size_t i = 0; i < n; ++i)
+      children_[i].flatten(PyTuple_GetItem(parts.ptr(), static_cast<Py_ssize_t>(i)), leaves, name);
+    return;
+  }
   const bool is_list = PyList_Check(value.ptr());
   if (!is_list && !PyTuple_Check(value.ptr()))
     throw_type_error(name + " is a sequence in the model: pass a tuple or a list, not " +
@@ -104,17 +119,21 @@ nb::object Tree::unflatten(nb::object* leaves) const {
     for (size_t i = 0; i < children_.size(); ++i) dict[keys_[i]] = children_[i].unflatten(leaves);
     return dict;
   }
-  nb::object out = nb::steal(kind_ == Kind::tuple ? PyTuple_New(n) : PyList_New(n));
+  const bool is_list = kind_ == Kind::list;
+  nb::object out = nb::steal(is_list ? PyList_New(n) : PyTuple_New(n));
   if (!out.is_valid()) throw nb::python_error();
   for (Py_ssize_t i = 0; i < n; ++i) {
     PyObject* child = children_[static_cast<size_t>(i)].unflatten(leaves).release().ptr();
     // Both functions take the reference.
-    if (kind_ == Kind::tuple)
-      PyTuple_SetItem(out.ptr(), i, child);
-    else
+    if (is_list)
       PyList_SetItem(out.ptr(), i, child);
+    else
+      PyTuple_SetItem(out.ptr(), i, child);
   }
-  return out;
+  if (kind_ != Kind::object) return out;
+  nb::object object = nb::steal(PyObject_CallObject(make_.ptr(), out.ptr()));
+  if (!object.is_valid()) throw nb::python_error();
+  return object;
 }
 
 }  // namespace husk::python

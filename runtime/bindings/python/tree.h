@@ -14,7 +14,9 @@ namespace nb = nanobind;
 // A leaf with the number of an input or output, or a container of trees.
 class Tree {
  public:
-  // Reads a tree whose leaves are ints, such as (0, {"mask": 1}). It counts the leaves of each
+  // Reads a tree whose leaves are ints, such as (0, {"mask": 1}). An object with the attributes
+  // `parts`, `split` and `make` stands for one of a class of the application (see
+  // husk/runtime/objects.py). It counts the leaves of each
   // number in `uses`, one entry for each value of the function, and refuses other numbers.
   static Tree read(nb::handle shape, std::vector<uint32_t>& uses);
 
@@ -33,11 +35,12 @@ class Tree {
  private:
   static Tree read(nb::handle shape, std::vector<uint32_t>& uses, int depth);
 
-  enum class Kind { leaf, list, tuple, dict };
+  enum class Kind { leaf, list, tuple, dict, object };
   Kind kind_ = Kind::leaf;
   size_t index_ = 0;              // of a leaf
   std::vector<Tree> children_;    // of a container
   std::vector<nb::object> keys_;  // of a dict: one str for each child
+  nb::object split_, make_;       // of an object
 };
 
 }  // namespace husk::python

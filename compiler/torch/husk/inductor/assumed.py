@@ -350,9 +350,18 @@ def text(shapes: Any, condition: Any) -> str:
   for symbol in condition.free_symbols:
     source = next(iter(shapes.var_to_sources.get(symbol, ())), None)
     if source is not None:
-      name = source.name if isinstance(source.name, str) else source.name()
-      names[symbol] = sympy.Symbol(re.sub(r"L\['(\w+)'\]", r"\1", name))
+      names[symbol] = sympy.Symbol(plain(source_name(source)))
   return str(condition.xreplace(names))
+
+
+def source_name(source: Any) -> str:
+  """The name of a size in torch's guards: "L['x'].size()[1]"."""
+  return source.name if isinstance(source.name, str) else source.name()
+
+
+def plain(name: str) -> str:
+  """The name of a size without torch's dict of arguments: "x.size()[1]"."""
+  return re.sub(r"L\['(\w+)'\]", r"\1", name)
 
 
 def pinned(shapes: Any, condition: Any) -> tuple[Any, Any] | None:

@@ -634,6 +634,12 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   "torch.export._trace": (
     replaces("sys", "the graph that it prints when it fails goes to a log (capture.py)"),
   ),
+  "torch.export.dynamic_shapes": (
+    uses(
+      "ShapesCollection _combine_args _tree_map_with_path",
+      "the Dims of the sizes of arguments (program/tracing.py)",
+    ),
+  ),
   "torch.export.graph_signature": (
     uses(
       "ConstantArgument SymBoolArgument SymFloatArgument SymIntArgument TensorArgument",
@@ -643,16 +649,21 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   "torch.fx": (uses("_in_spec _out_spec", "the trees of inputs and outputs", of="GraphModule"),),
   "torch.fx._lazy_graph_module": (uses("_make_graph_module", "a copy of a module"),),
   "torch.fx.experimental.proxy_tensor": (uses("make_fx", "traces a part of a graph"),),
+  "torch.fx.experimental._config": (
+    uses("backed_size_oblivious patch", "sizes from 0 on while a model is traced (tracing.py)"),
+  ),
   "torch.fx.experimental.symbolic_shapes": (
     uses("statically_known_true", "asks without a condition"),
+    uses("GuardOnDataDependentSymNode", "the data decides a branch of a model (tracing.py)"),
     uses("free_unbacked_symbols", "whether the data decides a size (host_complex.py)"),
     uses("CallMethodKey ConvertIntKey DivideByKey", "the path to a number in a result"),
     uses(
       "axioms deferred_runtime_asserts divisible fake_tensor_cache frozen guards"
       " num_deferred_runtime_asserts replace replacements replacements_slocs suppress_guards"
       " symbol_guard_counter var_to_range var_to_range_sloc var_to_sources bound_sympy"
-      " _maybe_evaluate_static _update_version_counter _version_counter",
-      "what is known of sizes (assumed.py)",
+      " _maybe_evaluate_static _update_version_counter _version_counter backed_var_to_val"
+      " size_like",
+      "what is known of sizes (assumed.py, tracing.py)",
       of="ShapeEnv",
     ),
     replaces("evaluate_expr", "sees each question about a size (assumed.py)", of="ShapeEnv"),
@@ -663,7 +674,11 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     ),
   ),
   "torch.utils._pytree": (
-    uses("MappingKey SequenceKey", "the path to a value"),
+    uses("GetAttrKey MappingKey SequenceKey", "the path to a value"),
+    uses(
+      "SUPPORTED_NODES _deregister_pytree_node _private_register_pytree_node",
+      "objects that torch takes apart while an export runs (program/objects.py)",
+    ),
     uses(
       "TreeSpec keystr tree_flatten tree_flatten_with_path tree_leaves tree_map tree_map_only"
       " tree_unflatten",

@@ -184,7 +184,7 @@ def shape_guards() -> tuple[list[Any], dict[Any, list[str]]]:
     return [], {}
   conditions = [guard.expr for guard in shapes.guards]
   return conditions, {
-    symbol: [source.name if isinstance(source.name, str) else source.name() for source in sources]
+    symbol: [assumed.source_name(source) for source in sources]
     for symbol, sources in shapes.var_to_sources.items()
   }
 

@@ -45,9 +45,14 @@ def write(
     _check_constant(body, value)
   for value, node in tensors:
     _check(body, value, node, defined)
+  assumptions = list(assumptions)
+  # An operator that refuses a size says why, and a guard about the same size only that it does.
+  body.asserts = list(_checks(body, [each for each in assumptions if each.refusal], note))
+  write_checks(body)
   for condition, message in body.signature.guards:
     body.emit(hir.Check(condition, message))
-  body.asserts = [*asserts(body.graph), *_checks(body, assumptions, note)]
+  body.asserts += asserts(body.graph)
+  body.asserts += _checks(body, [each for each in assumptions if not each.refusal], note)
   write_checks(body)
 
 
@@ -172,7 +177,10 @@ def asserts(graph: Graph) -> list[tuple[Any, str]]:
       value: Any = node.args[0]
       value = value.meta.get("val") if isinstance(value, torch.fx.Node) else value
       if hasattr(value, "node"):
-        message = node.args[1] if len(node.args) > 1 else ""
+        message = str(node.args[1] if len(node.args) > 1 else "")
+        if message.startswith("Runtime assertion failed"):
+          shapes = graph.sizevars.shape_env
+          message = f"the model assumes {assumed.text(shapes, value.node._expr)}"
         conditions.setdefault(_renamed(graph, value.node._expr), message)
   for operation in graph.operations:
     if type(operation).__name__ == "AssertScalar":

@@ -32,11 +32,11 @@ def of(exported: ExportedProgram, inputs: Sequence[Input]) -> list[tuple[hir.Exp
   """The guards of an exported program whose inputs are `inputs`: each as a condition of a `.hir`
   and the text of the message."""
   conditions = []
-  sources = _sources(exported)
+  by_name = sources(exported)
   for guard in torch_compat.guards(exported):
     text = guard
-    for source in sorted(sources, key=len, reverse=True):
-      text = text.replace(source, f"_input[{sources[source]}]")
+    for source in sorted(by_name, key=len, reverse=True):
+      text = text.replace(source, f"_input[{by_name[source]}]")
     reader = _Reader(inputs)
     try:
       condition = reader.read(ast.parse(text.strip(), mode="eval").body)
@@ -50,25 +50,23 @@ def of(exported: ExportedProgram, inputs: Sequence[Input]) -> list[tuple[hir.Exp
   return conditions
 
 
-def _sources(exported: ExportedProgram) -> dict[str, int]:
+def sources(exported: ExportedProgram) -> dict[str, int]:
   """The index of each flat input by the name that guards have for it: {"L['x']": 0, "L['many'][1]":
   2}.
 
   The program knows a value of `*many` by the name "many_1" only.
   """
-  from torch.utils import _pytree as pytree
-
   spec = exported.call_spec.in_spec
   assert spec is not None
-  args, kwargs = trees.filled(spec, list(range(spec.num_leaves)))
-  names = torch_compat.argument_names(exported)
-  sources: dict[str, int] = {}
-  for name, part in [*zip(names, args), *kwargs.items()]:
-    for path, index in pytree.tree_flatten_with_path(part)[0]:
-      for root in (f"L['{name}']", re.sub(r"^(\w+)_(\d+)$", r"L['\1'][\2]", name)):
-        if root[:2] == "L[":
-          sources.setdefault(root + pytree.keystr(path), index)
-  return sources
+  positional = torch_compat.argument_names(exported)
+  found: dict[str, int] = {}
+  for index, ((kind, argument, *path)) in enumerate(trees.paths(spec)):
+    name = str(argument.name) if kind.number else positional[argument.number]
+    for root in (f"L['{name}']", re.sub(r"^(\w+)_(\d+)$", r"L['\1'][\2]", name)):
+      if root[:2] == "L[":
+        for text in trees.in_code(path):
+          found.setdefault(root + text, index)
+  return found
 
 
 class _Reader:

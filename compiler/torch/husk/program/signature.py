@@ -205,17 +205,20 @@ def _output(
 
 def _paths(spec: TreeSpec) -> list[str]:
   """A name for each output: its key in a dict, or `output` and its index."""
-  from torch.utils import _pytree as pytree
-
-  leaves, _ = pytree.tree_flatten_with_path(trees.filled(spec, list(range(spec.num_leaves))))
-  if spec.num_leaves == 1 and not (leaves and leaves[0][0]):
+  found = trees.paths(spec)
+  if found == [()]:
     return ["output"]
-  return [path_name(path) for path, _ in leaves]
+  return [_name([part.text for part in path]) for path in found]
 
 
 def path_name(path: Sequence[Any]) -> str:
   """The name of a value at a path of torch's keys: "mask", "batch_tokens", "output0"."""
-  parts = [str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", "")))) for key in path]
+  return _name(
+    [str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", "")))) for key in path]
+  )
+
+
+def _name(parts: Sequence[str]) -> str:
   text = "_".join(parts)
   return text if text[:1].isalpha() or text[:1] == "_" else f"output{text}"
 
@@ -228,8 +231,6 @@ def _tree(
   assert in_spec is not None and out_spec is not None
   given = [value.name for value in inputs]
   returned = [value.name for value in outputs]
-  if not (trees.is_plain(in_spec) and trees.is_plain(out_spec)):
-    return {"args": given, "kwargs": {}, "outputs": returned}
   args, kwargs = trees.filled(in_spec, given)
   return nesting(args, kwargs, trees.filled(out_spec, returned), given, returned)
 
@@ -239,23 +240,46 @@ def nesting(
 ) -> dict[str, Any]:
   """How names nest: {"args": [...], "kwargs": {...}, "outputs": ..., "tuples": [...]}. JSON has no
   tuples, so "tuples" lists the paths of those among the outputs: "" is the outermost value, and
-  "/cache/0" the first entry of the value with the key "cache". The names are a flat list if JSON
-  cannot hold the nested values."""
+  "/cache/0" the first entry of the value with the key "cache". A trees.Instance becomes a dict or a
+  list of its parts, and "classes" has its class by the path, such as "args/0". The names are a flat
+  list if JSON cannot hold the nested values."""
+  classes: dict[str, Any] = {}
+  nested = {
+    "args": _plain(args, "args", classes),
+    "kwargs": _plain(kwargs, "kwargs", classes),
+    "outputs": _plain(results, "outputs", classes),
+    "tuples": _tuples(results, ""),
+  }
   try:
-    nested = {"args": args, "kwargs": kwargs, "outputs": results, "tuples": _tuples(results, "")}
     json.dumps(nested)
-    return nested
   except (TypeError, ValueError):  # JSON cannot hold an object of a class of the model's own.
     return {"args": list(inputs), "kwargs": {}, "outputs": list(outputs)}
+  return {**nested, "classes": classes} if classes else nested
+
+
+def _plain(value: Any, path: str, classes: dict[str, Any]) -> Any:
+  """A nested value with dicts and lists in place of Instances, whose classes `classes` gets."""
+  if isinstance(value, dict):
+    return {key: _plain(one, f"{path}/{key}", classes) for key, one in value.items()}
+  if isinstance(value, (list, tuple)):
+    return [_plain(one, f"{path}/{i}", classes) for i, one in enumerate(value)]
+  if not isinstance(value, trees.Instance):
+    return value
+  classes[path] = value.described()
+  return _plain(dict(zip(value.names, value.parts)) or value.parts, path, classes)
+
+
+def _children(value: Any) -> list[tuple[Any, Any]]:
+  """The parts of a nested value, each with its key or number."""
+  if isinstance(value, trees.Instance):
+    return list(zip(value.names, value.parts)) or list(enumerate(value.parts))
+  if isinstance(value, dict):
+    return list(value.items())
+  return list(enumerate(value)) if isinstance(value, (list, tuple)) else []
 
 
 def _tuples(value: Any, path: str) -> list[str]:
   """The paths of the tuples in a nested value."""
-  if isinstance(value, dict):
-    children = list(value.items())
-  elif isinstance(value, (list, tuple)):
-    children = list(enumerate(value))
-  else:
-    return []
-  below = [one for key, child in children for one in _tuples(child, f"{path}/{key}")]
-  return [path, *below] if isinstance(value, tuple) else below
+  below = [one for key, child in _children(value) for one in _tuples(child, f"{path}/{key}")]
+  is_tuple = isinstance(value, tuple) or isinstance(value, trees.Instance) and not value.names
+  return [path, *below] if is_tuple else below

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from . import objects
 from .errors import InvalidFileError, invalid_file
 
 
@@ -41,12 +42,16 @@ def of_function(tree: Any, inputs: Sequence[str], outputs: Sequence[str]) -> Tre
   values. If the file does not say how they nest, each input is an argument, and several outputs are
   a tuple."""
   try:
-    arguments = _Reader(inputs)
-    positional = tuple(arguments.read(one) for one in tree["args"])
-    keywords = {key: arguments.read(one) for key, one in tree["kwargs"].items()}
+    classes = tree.get("classes", {})
+    arguments = _Reader(inputs, classes)
+    positional = tuple(arguments.read(one, None, f"args/{i}") for i, one in enumerate(tree["args"]))
+    keywords = {
+      key: arguments.read(one, None, f"kwargs/{key}") for key, one in tree["kwargs"].items()
+    }
     arguments.check()
-    returned = _Reader(outputs)
-    results = returned.read(tree["outputs"], _marks(tree["tuples"]) if "tuples" in tree else None)
+    returned = _Reader(outputs, classes)
+    marks = _marks(tree["tuples"]) if "tuples" in tree else None
+    results = returned.read(tree["outputs"], marks, "outputs")
     returned.check()
     return Trees(positional, keywords, results)
   except (AttributeError, KeyError, TypeError, ValueError):
@@ -63,20 +68,25 @@ def too_deep() -> InvalidFileError:
 class _Reader:
   """Reads trees with names of values, and puts their numbers in place of the names."""
 
-  def __init__(self, names: Sequence[str]) -> None:
+  def __init__(self, names: Sequence[str], classes: Mapping[str, Any]) -> None:
+    self._classes = classes
     self._numbers = {name: i for i, name in enumerate(names)}
     self._used = [0] * len(names)
 
-  def read(self, tree: Any, marks: Marks | None = None) -> Any:
+  def read(self, tree: Any, marks: Marks | None, path: str) -> Any:
     """The tree with numbers. JSON has no tuples: `marks` leads to those, and is None if the file
-    does not say; then every sequence is a tuple, as models usually return them."""
+    does not say; then every sequence is a tuple, as models usually return them. `path` is where the
+    file names the class of an object."""
     if isinstance(tree, str):
       number = self._numbers[tree]
       self._used[number] += 1
       return number
     if isinstance(tree, dict):
-      return {key: self.read(one, _step(marks, key)) for key, one in tree.items()}
-    entries = [self.read(one, _step(marks, str(i))) for i, one in enumerate(tree)]
+      parts = {key: self.read(one, _step(marks, key), f"{path}/{key}") for key, one in tree.items()}
+      return objects.of(self._classes[path], parts) if path in self._classes else parts
+    entries = [self.read(one, _step(marks, str(i)), f"{path}/{i}") for i, one in enumerate(tree)]
+    if path in self._classes:
+      return objects.of(self._classes[path], entries)
     return tuple(entries) if marks is None or _END in marks else entries
 
   def check(self) -> None:

@@ -1,0 +1,368 @@
+"""How torch.export traces a model.
+
+There are several ways, and each takes models that the others refuse, so `traced` tries them in
+turn. torch.export takes sizes that vary for at least 2 and answers all questions of a model about
+smaller ones at once: for `if x.shape[0] > 1` the program would have one branch only, and give wrong
+numbers where a Dim begins with 1. The first way therefore traces with the ranges that the Dims
+have."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import sympy
+
+from ..errors import Unsupported
+from ..inductor import assumed
+from ..inductor.replace import replaced
+from . import guards
+from .objects import Classes
+
+if TYPE_CHECKING:
+  import torch
+  from torch.export import ExportedProgram
+
+# The least size that torch.export traces with unless it is told otherwise.
+_LEAST = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class _Way:
+  """strict, deferred: as the options `strict` and `prefer_deferred_runtime_asserts_over_guards`.
+  small: whether sizes begin where their Dim begins, and not with 2."""
+
+  strict: bool
+  deferred: bool
+  small: bool
+
+  def __str__(self) -> str:
+    words = [f"strict={self.strict}"]
+    if self.deferred:
+      words.append("prefer_deferred_runtime_asserts_over_guards=True")
+    return ", ".join(words)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Range:
+  """The range that a Dim asks for; None where it leaves an end to torch.export."""
+
+  least: int | None
+  most: int | None
+
+
+def traced(
+  model: torch.nn.Module,
+  args: tuple[Any, ...],
+  kwargs: dict[str, Any] | None,
+  dynamic_shapes: Any,
+  strict: bool | None = None,
+  deferred: bool | None = None,
+  classes: Classes | None = None,
+) -> ExportedProgram:
+  """The program of a model. `classes` gets those of objects among its arguments and results that
+  torch cannot take apart by itself. With None for `strict` or `deferred` both are tried. Logs which
+  way was needed if the first one failed, and which ranges differ from those of the Dims. If every
+  way fails, the error of the first one is raised."""
+  if classes is not None:
+    classes.add_all_of((args, kwargs))
+  asked = _asked(model, args, kwargs, dynamic_shapes)
+  begins_small = any(one.least is not None and one.least < _LEAST for one in asked.values())
+  first = _Way(bool(strict), bool(deferred), begins_small)
+  failures: dict[_Way, Exception] = {}
+  way: _Way | None = first
+  while way is not None:
+    try:
+      with _without_messages() if failures else contextlib.nullcontext():
+        program, decided = _export(model, args, kwargs, dynamic_shapes, way)
+    except Unsupported:
+      raise
+    except Exception as error:
+      if classes is not None and classes.add_of(error):
+        continue
+      failures[way] = error
+      way = _next(way, failures, strict, deferred)
+      continue
+    remarks = list(_finished(program, asked, way, decided))
+    if str(way) != str(first):
+      remarks.insert(
+        0,
+        f"traced with {way}, since torch.export refuses the model with {first}: "
+        f"{_reason(failures[first])}",
+      )
+    for remark in remarks:
+      logging.getLogger("husk").warning("%s", remark)
+    return program
+  raise failures[first]
+
+
+def _next(
+  way: _Way, failures: Mapping[_Way, Exception], strict: bool | None, deferred: bool | None
+) -> _Way | None:
+  """The way to try after `way`, the last one that failed, None if no other one helps."""
+  if way.small:
+    return dataclasses.replace(way, small=False)
+  begins_small = next(iter(failures)).small
+  error = failures[dataclasses.replace(way, small=begins_small)]
+  if "Constraints violated" in str(error):
+    can_defer = deferred is None and not way.deferred
+    return _Way(way.strict, True, begins_small) if can_defer else None
+  # No way decides by numbers that only the data of a run decides.
+  if strict is None and not way.strict and type(error).__name__ != "GuardOnDataDependentSymNode":
+    return _Way(True, way.deferred, begins_small)
+  return None
+
+
+def _reason(error: Exception) -> str:
+  """What torch.export refuses a model for, in one line."""
+  lines = [assumed.plain(line.strip()) for line in str(error).splitlines()]
+  return next((line[2:] for line in lines if line.startswith("- ")), next(iter(lines), ""))
+
+
+@contextlib.contextmanager
+def _without_messages() -> Iterator[None]:
+  """While open, torch logs nothing: the first way that failed has said why."""
+  refuse = type("_Refuse", (logging.Filter,), {"filter": lambda self, record: False})()
+  handlers = list(logging.getLogger("torch").handlers)
+  for handler in handlers:
+    handler.addFilter(refuse)
+  try:
+    yield
+  finally:
+    for handler in handlers:
+      handler.removeFilter(refuse)
+
+
+def _export(
+  model: torch.nn.Module,
+  args: tuple[Any, ...],
+  kwargs: dict[str, Any] | None,
+  dynamic_shapes: Any,
+  way: _Way,
+) -> tuple[ExportedProgram, list[Any]]:
+  """The program, and the conditions on sizes by which the code of the model decided."""
+  import torch
+
+  decided: list[Any] = []
+  with _small_sizes(decided) if way.small else contextlib.nullcontext():
+    program = torch.export.export(
+      model,
+      args,
+      kwargs,
+      dynamic_shapes=dynamic_shapes,
+      strict=way.strict,
+      prefer_deferred_runtime_asserts_over_guards=way.deferred,
+    )
+  return program, decided
+
+
+@contextlib.contextmanager
+def _small_sizes(decided: list[Any]) -> Iterator[None]:
+  """While open, torch.export takes sizes that vary for 0 or more, and asks as few questions about
+  them as about sizes that only the data decides. Functions that copy a tensor if they must ask
+  whether a size is 1, which decides nothing else: they hear that it is not. `decided` gets the conditions by which the code
+  of the model, and not an operator, decides."""
+  import torch
+  from torch.fx.experimental import _config, symbolic_shapes
+
+  aten = torch.ops.aten
+  copying = (
+    *(aten.reshape.default, aten.flatten.using_ints, aten.reshape_as.default),
+    *(torch.Tensor.reshape, torch.Tensor.flatten, torch.Tensor.reshape_as, torch.Tensor.contiguous),
+    *(torch.reshape, torch.flatten),
+  )
+  ShapeEnv: Any = symbolic_shapes.ShapeEnv
+  before = ShapeEnv.evaluate_expr
+
+  def evaluate_expr(self: Any, question: Any, *args: Any, **kwargs: Any) -> Any:
+    operator = _asking_operator()
+    about_one = isinstance(question, (sympy.Eq, sympy.Ne)) and 1 in question.args
+    if about_one and operator in copying:
+      return sympy.true if isinstance(question, sympy.Ne) else sympy.false
+    count = len(self.guards)
+    answer = before(self, question, *args, **kwargs)
+    if operator is None:
+      decided.extend(guard.expr for guard in self.guards[count:])
+    return answer
+
+  config: Any = _config
+  with (
+    config.patch(backed_size_oblivious=True),
+    replaced((ShapeEnv, "evaluate_expr", evaluate_expr)),
+  ):
+    yield
+
+
+def _asking_operator() -> Any:
+  """The operator or the function of torch that asks a question, None if a model's code does."""
+  import torch
+
+  package = os.path.dirname(torch.__file__)
+  frame: Any = sys._getframe(2)
+  while frame is not None and frame.f_code.co_filename.startswith(package):
+    path, name = frame.f_code.co_filename, frame.f_code.co_name
+    if name == "__call__" and path.endswith("torch/_ops.py"):
+      return frame.f_locals.get("self")
+    if name == "__torch_function__" and path.endswith("torch/_export/non_strict_utils.py"):
+      return frame.f_locals.get("func")
+    frame = frame.f_back
+  return None
+
+
+def _asked(
+  model: torch.nn.Module,
+  args: tuple[Any, ...],
+  kwargs: Mapping[str, Any] | None,
+  dynamic_shapes: Any,
+) -> dict[str, _Range]:
+  """The ranges that Dims ask for, by the name that torch has for a size: "L['x'].size()[1]", or
+  for an int: "L['n']". Shapes that torch.export refuses are left to it."""
+  from torch.export import dynamic_shapes as shapes
+  from torch.utils import _pytree as pytree
+
+  found: dict[str, _Range] = {}
+
+  def visit(path: Any, value: Any, dims: Any) -> None:
+    name = "L" + pytree.keystr(path)
+    if isinstance(dims, (list, tuple)):
+      dims = dict(enumerate(dims))
+    if not isinstance(dims, dict):
+      found[name] = _range(dims)
+      return
+    for dim, one in dims.items():
+      found[f"{name}.size()[{dim}]"] = _range(one)
+
+  if not dynamic_shapes:
+    return {}
+  try:
+    if isinstance(dynamic_shapes, shapes.ShapesCollection):
+      dynamic_shapes = dynamic_shapes.dynamic_shapes(model, args, kwargs or {})
+    combined: Any = shapes._combine_args(model, args, kwargs or {})
+    if isinstance(dynamic_shapes, (tuple, list)):
+      dynamic_shapes = dict(zip(combined, dynamic_shapes))
+    shapes._tree_map_with_path(visit, combined, dynamic_shapes, tree_name="inputs")
+  except Exception:  # torch.export says what is wrong with the shapes
+    return {}
+  return {name: one for name, one in found.items() if one != _Range(None, None)}
+
+
+def _range(dim: Any) -> _Range:
+  """The range of a Dim, a hint such as Dim.DYNAMIC(min=1), or a number."""
+  least, most = getattr(dim, "min", None), getattr(dim, "max", None)
+  return _Range(least if isinstance(least, int) else None, most if isinstance(most, int) else None)
+
+
+def _finished(
+  program: ExportedProgram, asked: Mapping[str, _Range], way: _Way, decided: Sequence[Any]
+) -> Iterator[str]:
+  """Gives the sizes of a program the ranges in which it is right, and yields a text for each Dim
+  that has another range then. `decided`: the conditions by which the code of the model decided."""
+  from torch.utils._sympy.value_ranges import ValueRanges
+
+  shapes = assumed.environment(program)
+  if shapes is None:
+    return
+  for symbol, name in _sizes(program).items():
+    known, wanted = program.range_constraints[symbol], asked.get(name, _Range(None, None))
+    own = [one for one in dict.fromkeys(decided) if one.free_symbols == {symbol}]
+    least, most = _narrowed(symbol, own, known.lower, known.upper)
+    if wanted.least is None or not way.small:
+      least = max(least, _LEAST)
+    if least > most:
+      continue
+    program.range_constraints[symbol] = ValueRanges(least, most)
+    if way.small:
+      _compile_for_larger(shapes, symbol)
+    size = sympy.Symbol(assumed.plain(name))
+    why = [str(condition.xreplace({symbol: size})) for condition in own]
+    yield from _remark(str(size), wanted, (least, most), why)
+
+
+def _sizes(program: ExportedProgram) -> dict[Any, str]:
+  """The symbols that are sizes of inputs, each with the name that guards have for it."""
+  import torch
+
+  nodes = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
+  arguments = [
+    spec.arg for spec in program.graph_signature.input_specs if spec.kind.name == "USER_INPUT"
+  ]
+  found: dict[Any, str] = {}
+  for name, index in guards.sources(program).items():
+    node = nodes.get(getattr(arguments[index], "name", ""))
+    value = None if node is None else node.meta.get("val")
+    for dim, size in enumerate(value.shape if isinstance(value, torch.Tensor) else ()):
+      if isinstance(size, torch.SymInt) and size.node.expr in program.range_constraints:
+        found.setdefault(size.node.expr, f"{name}.size()[{dim}]")
+  return found
+
+
+def _narrowed(
+  symbol: sympy.Symbol, conditions: Sequence[Any], least: Any, most: Any
+) -> tuple[Any, Any]:
+  """The range of a size in which conditions hold that exclude numbers at its ends."""
+  from torch.utils._sympy.solve import try_solve
+
+  excluded = set()
+  for condition in conditions:
+    solution = try_solve(condition, symbol) if condition.is_Relational else None
+    if solution is None or solution[0].lhs != symbol or not solution[1].is_number:
+      continue
+    relation, limit = solution
+    if isinstance(relation, sympy.Gt):
+      least = max(least, sympy.floor(limit) + 1)
+    elif isinstance(relation, sympy.Ge):
+      least = max(least, sympy.ceiling(limit))
+    elif isinstance(relation, sympy.Lt):
+      most = min(most, sympy.ceiling(limit) - 1)
+    elif isinstance(relation, sympy.Le):
+      most = min(most, sympy.floor(limit))
+    elif isinstance(relation, sympy.Ne):
+      excluded.add(limit)
+  while least in excluded:
+    least += 1
+  while most in excluded:
+    most -= 1
+  return least, most
+
+
+def _compile_for_larger(shapes: Any, symbol: sympy.Symbol) -> None:
+  """Lets Inductor take a size for at least 2, as after any other export: it needs no answer that
+  differs for smaller ones, and would otherwise ask the data for the bounds of a slice."""
+  from torch.utils._sympy.value_ranges import ValueRanges
+
+  known = shapes.var_to_range[symbol]
+  if shapes.backed_var_to_val[symbol] >= _LEAST and known.upper >= _LEAST:
+    shapes.var_to_range[symbol] = ValueRanges(max(known.lower, _LEAST), known.upper)
+    shapes.size_like.discard(symbol)
+
+
+def _remark(
+  size: str, wanted: _Range, became: tuple[Any, Any], why: Sequence[str]
+) -> Iterator[str]:
+  """A text if the range of a size is not that of its Dim. `why`: the conditions that exclude other
+  sizes."""
+  least, most = became
+  if (wanted.least is None or least <= wanted.least) and (
+    wanted.most is None or most >= wanted.most
+  ):
+    return
+  because = (
+    f"the model's code decides by {' and '.join(why)}"
+    if why
+    else "torch.export does not trace the model for smaller ones"
+  )
+  yield (
+    f"{size} takes {_interval(least, most)}, not {_interval(wanted.least, wanted.most)} as its Dim "
+    f"asks, since {because}"
+  )
+
+
+def _interval(least: Any, most: Any) -> str:
+  """A range as a `.hir` writes it; None and infinity are no end."""
+  end = most if getattr(most, "is_Integer", isinstance(most, int)) else "inf"
+  return f"{0 if least is None else least}..{end}"

@@ -1,0 +1,139 @@
+"""The ways in which torch.export traces a model, and the ranges that sizes get."""
+
+import functools
+import logging
+
+import husk
+import pytest
+import torch
+import torch.nn.functional as F
+from husk.program import tracing
+from torch.export import Dim
+
+
+class Grouped(torch.nn.Module):
+  """Attention with two key heads for four query heads."""
+
+  def __init__(self):
+    super().__init__()
+    self.queries, self.keys = torch.nn.Linear(32, 32), torch.nn.Linear(32, 16)
+
+  def forward(self, x):
+    batch, length, _ = x.shape
+    queries = self.queries(x).view(batch, length, 4, 8).transpose(1, 2)
+    keys = self.keys(x).view(batch, length, 2, 8).transpose(1, 2)
+    keys = keys[:, :, None].expand(batch, 2, 2, length, 8).reshape(batch, 4, length, 8)
+    return F.scaled_dot_product_attention(queries, keys, keys, is_causal=True)
+
+
+class Branch(torch.nn.Module):
+  def forward(self, x):
+    return x * 2 if x.shape[1] > 1 else x * 3
+
+
+class Pairs(torch.nn.Module):
+  def forward(self, x):
+    return x.view(x.shape[0], -1, 2).sum(2)
+
+
+@functools.lru_cache
+def ones(length):
+  return torch.ones(length)
+
+
+class Kept(torch.nn.Module):
+  """What a model keeps by a size is found only if its bytecode is read."""
+
+  def forward(self, x):
+    return x + ones(x.shape[1])
+
+
+class Counted(torch.nn.Module):
+  def forward(self, x):
+    return x * 2 if x.sum() > 0 else x
+
+
+def traced(model, dim, shape=(2, 6), **ways):
+  return tracing.traced(model, (torch.randn(shape),), None, {"x": {1: dim}}, **ways)
+
+
+def said(caplog):
+  return [one.getMessage() for one in caplog.records if one.name == "husk"]
+
+
+def range_of(program):
+  (known,) = program.range_constraints.values()
+  return int(known.lower), known.upper
+
+
+@pytest.mark.parametrize("dim", (Dim("l", min=1, max=64), Dim.DYNAMIC(min=1, max=64)))
+def test_sizes_begin_where_their_dim_begins(caplog, dim):
+  assert range_of(traced(Grouped(), dim, (2, 6, 32))) == (1, 64)
+  assert not said(caplog)
+
+
+def test_grouped_attention_runs_at_all_sizes_of_its_dim(tmp_path):
+  model = Grouped().eval()
+  path = husk.export(
+    model,
+    (torch.randn(2, 6, 32),),
+    tmp_path / "made.husk",
+    dynamic_shapes={"x": {1: Dim("l", min=1, max=64)}},
+  )
+  program = husk.load(path)
+  for length in (1, 2, 64):
+    x = torch.randn(2, length, 32)
+    torch.testing.assert_close(program(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dim", (Dim("l", min=1, max=64), Dim.DYNAMIC(min=1, max=64)))
+def test_a_range_that_the_code_of_the_model_narrows_is_said(caplog, dim):
+  assert range_of(traced(Branch(), dim)) == (2, 64)
+  assert said(caplog) == [
+    "x.size()[1] takes 2..64, not 1..64 as its Dim asks, since the model's code decides by "
+    "x.size()[1] > 1"
+  ]
+
+
+def test_sizes_without_a_range_begin_with_two(caplog):
+  assert range_of(traced(Grouped(), Dim.AUTO, (2, 6, 32)))[0] == 2
+  assert not said(caplog)
+
+
+def test_the_bytecode_is_read_if_the_model_cannot_be_run(caplog):
+  program = traced(Kept(), Dim("l", min=1, max=64))
+  assert range_of(program) == (1, 64)
+  (text,) = said(caplog)
+  assert text.startswith(
+    "traced with strict=True, since torch.export refuses the model with strict=False: unhashable"
+  )
+  with pytest.raises(TypeError, match="unhashable"):
+    traced(Kept(), Dim("l", min=1, max=64), strict=False)
+
+
+def test_a_condition_that_cannot_be_proved_is_checked_in_each_run(caplog, tmp_path):
+  dim = {"x": {1: Dim("l", min=1, max=64)}}
+  path = husk.export(Pairs(), (torch.randn(2, 6),), tmp_path / "made.husk", dynamic_shapes=dim)
+  text = next(text for text in said(caplog) if text.startswith("traced"))
+  assert "prefer_deferred_runtime_asserts_over_guards=True, since" in text
+  assert "x.size()[1] in the specified range l <= 64 satisfy the generated guard" in text
+  program = husk.load(path)
+  x = torch.randn(2, 8)
+  torch.testing.assert_close(program(x), Pairs()(x))
+  with pytest.raises(husk.Error, match=r"the model assumes Eq\(Mod\(2\*x.size\(\)\[1\], 4\), 0\)"):
+    program(torch.randn(2, 7))
+  with pytest.raises(torch._dynamo.exc.UserError, match="Constraints violated"):
+    traced(Pairs(), Dim("l", min=1, max=64), deferred=False)
+
+
+@pytest.mark.parametrize("strict", (None, True))
+def test_the_error_of_the_first_way_is_raised(caplog, strict):
+  caplog.set_level(logging.WARNING)
+  with pytest.raises(Exception, match="data-dependent" if strict is None else "Data-dependent"):
+    traced(Counted(), Dim("l", min=1, max=64), strict=strict)
+  assert not said(caplog)
+
+
+def test_shapes_that_torch_refuses_are_left_to_it():
+  with pytest.raises(Exception, match="(?i)dynamic_shapes|key|inputs"):
+    tracing.traced(Branch(), (torch.randn(2, 6),), None, {"y": {1: Dim("l", min=1)}})
