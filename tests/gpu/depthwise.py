@@ -1,5 +1,5 @@
-"""Times of the depthwise convolutions with each of their tiles, which the rule that chooses tiles is
-compared with (tests/torch/cuda/test_depthwise.py).
+"""Times of depthwise convolutions with each of their tiles, with which the rule that chooses tiles
+is compared (tests/torch/cuda/test_depthwise.py).
 
   python tests/gpu/depthwise.py [--target cuda:h200] [--jobs 12] FILE
 

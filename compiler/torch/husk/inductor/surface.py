@@ -127,7 +127,10 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     replaces("is_big_gpu", "small GPUs get templates, too (products.py)"),
     replaces("is_same_tensor", "compares weights without memory (fake_cuda.py)"),
   ),
-  "torch._inductor.exc": (uses("InvalidCxxCompiler", "the error that becomes a CompileError"),),
+  "torch._inductor.exc": (
+    uses("InvalidCxxCompiler", "the error that becomes a CompileError"),
+    uses("LoweringException", "an error that hides the one that it wraps (failures.py)"),
+  ),
   "torch._inductor.runtime.cache_dir_utils": (
     uses("cache_dir", "the folder of Inductor's caches"),
   ),
@@ -586,6 +589,9 @@ SURFACE: dict[str, tuple[Names, ...]] = {
       "what torch.compile has made of a function",
       of="_TorchDynamoContext",
     ),
+  ),
+  "torch._dynamo.exc": (
+    uses("TorchDynamoException", "errors that tell Dynamo what to do next (capture.py)"),
   ),
   "torch._dynamo.external_utils": (uses("wrap_inline", "compiles a function of torch's own"),),
   "torch._dynamo.symbolic_convert": (
