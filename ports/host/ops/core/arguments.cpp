@@ -1,6 +1,7 @@
 #include "core/arguments.h"
 
 #include <cstring>
+#include <initializer_list>
 
 #include <husk/detail/dtype.h>
 #include <husk/detail/struct_size.h>
@@ -176,14 +177,14 @@ husk_status Arguments::check_same_shape(uint32_t index, uint32_t other) const {
   return HUSK_OK;
 }
 
-husk_status Arguments::check_masked(uint32_t index, uint32_t out) const {
+husk_status Arguments::check_masked(uint32_t index, uint32_t out, uint32_t mask) const {
   HUSK_TRY(check_tensor(index));
-  for (uint32_t i = out; i < out + 2; ++i) {
+  for (uint32_t i : {out, mask}) {
     HUSK_TRY(check_tensor(i));
     HUSK_TRY(check_same_shape(i, index));
   }
   HUSK_TRY(check_same_dtype(out, index));
-  return check_dtype(out + 1, HUSK_BOOL);
+  return check_dtype(mask, HUSK_BOOL);
 }
 
 husk_status Arguments::check_vector(uint32_t index, int64_t length, const char* reason) const {

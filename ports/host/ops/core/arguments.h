@@ -21,6 +21,9 @@ constexpr int64_t kMaxReach = int64_t{1} << 58;
 // shape refuses one with more elements than the tensors have, unless it has at most this number.
 constexpr int64_t kMaxBroadcast = int64_t{1} << 36;
 
+// In place of the place of an argument that an op does not have. Arguments::none() is true for it.
+constexpr uint32_t kNoArgument = 0xffffffff;
+
 class Arguments;
 struct Device;
 
@@ -100,9 +103,9 @@ class Arguments {
   [[nodiscard]] husk_status check_size(uint32_t index, int32_t dim, int64_t expected,
                                        const char* reason) const;
   [[nodiscard]] husk_status check_same_shape(uint32_t index, uint32_t other) const;
-  // Argument `index` is a tensor, `out` an output of its shape and dtype, and `out` + 1 a bool
-  // output of its shape.
-  [[nodiscard]] husk_status check_masked(uint32_t index, uint32_t out) const;
+  // Argument `index` is a tensor, `out` an output of its shape and dtype, and `mask` a bool output
+  // of its shape.
+  [[nodiscard]] husk_status check_masked(uint32_t index, uint32_t out, uint32_t mask) const;
   // The argument is a tensor of rank 1 with `length` elements.
   [[nodiscard]] husk_status check_vector(uint32_t index, int64_t length, const char* reason) const;
   // The argument is a list of ints of any length.

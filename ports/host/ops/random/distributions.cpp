@@ -285,7 +285,7 @@ husk_status native_dropout(const Arguments& args) {
   constexpr uint32_t kInput = named["input"], kP = named["p"], kTrain = named["train"],
                      kOut = named["out"], kMask = named["mask"],
                      kGeneratorState = named["generator_state"];
-  HUSK_TRY(args.check_masked(kInput, kOut));
+  HUSK_TRY(args.check_masked(kInput, kOut, kMask));
   double p = 0;
   bool train = true;
   HUSK_TRY(args.get_number(kP, p));

@@ -127,8 +127,6 @@ husk_status run(const Arguments& args, uint32_t dims_at, bool keep, uint32_t out
   return HUSK_OK;
 }
 
-constexpr uint32_t kAllDims = 0xffffffff;  // in place of an argument's position
-
 // Reduces along the dimensions at argument `dim`.
 husk_status run_along(const Arguments& args, uint32_t keep_at, uint32_t out_at, Reduction kind) {
   constexpr ArgumentsOf named("reduce_all_dim", "reduce_any_dim", "reduce_mean_dims",
@@ -144,7 +142,7 @@ husk_status run_along(const Arguments& args, uint32_t keep_at, uint32_t out_at, 
 husk_status reduce_sum(const Arguments& args) {
   constexpr ArgumentsOf named("reduce_sum");
   constexpr uint32_t kOut = named["out"];
-  return run(args, kAllDims, false, kOut, Reduction::Sum, 0);
+  return run(args, kNoArgument, false, kOut, Reduction::Sum, 0);
 }
 husk_status reduce_sum_dims(const Arguments& args) {
   constexpr ArgumentsOf named("reduce_sum_dims");
@@ -154,7 +152,7 @@ husk_status reduce_sum_dims(const Arguments& args) {
 husk_status reduce_mean(const Arguments& args) {
   constexpr ArgumentsOf named("reduce_mean");
   constexpr uint32_t kOut = named["out"];
-  return run(args, kAllDims, false, kOut, Reduction::Mean, 0);
+  return run(args, kNoArgument, false, kOut, Reduction::Mean, 0);
 }
 husk_status reduce_mean_dims(const Arguments& args) {
   constexpr ArgumentsOf named("reduce_mean_dims");
@@ -164,7 +162,7 @@ husk_status reduce_mean_dims(const Arguments& args) {
 husk_status reduce_prod(const Arguments& args) {
   constexpr ArgumentsOf named("reduce_prod");
   constexpr uint32_t kOut = named["out"];
-  return run(args, kAllDims, false, kOut, Reduction::Product, 0);
+  return run(args, kNoArgument, false, kOut, Reduction::Product, 0);
 }
 husk_status reduce_prod_dim(const Arguments& args) {
   constexpr ArgumentsOf named("reduce_prod_dim");
@@ -174,12 +172,12 @@ husk_status reduce_prod_dim(const Arguments& args) {
 husk_status reduce_all(const Arguments& args) {
   constexpr ArgumentsOf named("reduce_all");
   constexpr uint32_t kOut = named["out"];
-  return run(args, kAllDims, false, kOut, Reduction::All, 0);
+  return run(args, kNoArgument, false, kOut, Reduction::All, 0);
 }
 husk_status reduce_any(const Arguments& args) {
   constexpr ArgumentsOf named("reduce_any");
   constexpr uint32_t kOut = named["out"];
-  return run(args, kAllDims, false, kOut, Reduction::Any, 0);
+  return run(args, kNoArgument, false, kOut, Reduction::Any, 0);
 }
 husk_status reduce_all_dim(const Arguments& args) {
   constexpr ArgumentsOf named("reduce_all_dim");
