@@ -49,7 +49,7 @@ struct Sorted {
 
 struct Search {
   // Indices of the arguments. `sorter` is kNoArgument if the op has no such argument.
-  uint32_t sorted, values, sorter, out;
+  ArgumentPlace sorted, values, sorter, out;
   bool right;
 };
 
@@ -250,7 +250,7 @@ husk_status count_bins_needed(const Arguments& args, int64_t& bins) {
 
 // Reads whether equal elements come before the value: from `right`, or from `side`, if the op has
 // it.
-husk_status get_right_side(const Arguments& args, uint32_t right_at, uint32_t side_at,
+husk_status get_right_side(const Arguments& args, ArgumentPlace right_at, ArgumentPlace side_at,
                            bool& right) {
   HUSK_TRY(args.get_bool(right_at, right));
   if (args.none(side_at)) return HUSK_OK;

@@ -48,7 +48,7 @@ bool copy_exchanges(const int32_t* pivots, int64_t stride, int64_t count, const 
   });
 }
 
-husk_status wrong_pivot(const Arguments& args, uint32_t at) {
+husk_status wrong_pivot(const Arguments& args, ArgumentPlace at) {
   return args.argument_error(at, HUSK_INVALID_INPUT, "has a number that is not of a row");
 }
 

@@ -40,8 +40,8 @@ husk_status factorization_error(const Arguments& args, int64_t info, const char*
 
 // Copies A to output `lu_at` and factors it there. Writes the pivots, and, if info_at
 // differs from lu_at, the number of the first zero pivot of each matrix.
-husk_status factor(const Arguments& args, uint32_t lu_at, uint32_t pivots_at, uint32_t info_at,
-                   bool pivot, bool check) {
+husk_status factor(const Arguments& args, ArgumentPlace lu_at, ArgumentPlace pivots_at,
+                   ArgumentPlace info_at, bool pivot, bool check) {
   constexpr ArgumentsOf named("linear_det", "linear_slogdet", "linear_solve", "lu_factor");
   constexpr uint32_t kA = named["A"];
   const int64_t rows = args[kA].sizes[args[kA].rank - 2],

@@ -18,7 +18,7 @@ namespace {
 // The positions of an op's operands among its arguments. beta multiplies `self`. An op without
 // `self` has kNoArgument for it, beta and alpha.
 struct Operands {
-  uint32_t self, a, b, beta, alpha, out;
+  ArgumentPlace self, a, b, beta, alpha, out;
   int32_t rank;
 };
 
@@ -169,7 +169,7 @@ husk_status linear(const Arguments& args) {
   return HUSK_OK;
 }
 
-husk_status pack_operand(const Arguments& args, uint32_t operand, int32_t along,
+husk_status pack_operand(const Arguments& args, ArgumentPlace operand, int32_t along,
                          husk_packing& packing) {
   if (packing.argument != operand) return HUSK_OK;
   const Device* device = nullptr;

@@ -12,7 +12,7 @@ namespace {
 
 // Expands an operand: inserts the dimensions that argument `dims_at` names, with stride 0. Writes
 // strides over `rank` dimensions, and the sizes of the operand to `sizes`.
-husk_status expand(const Arguments& args, uint32_t at, uint32_t dims_at, int32_t rank,
+husk_status expand(const Arguments& args, ArgumentPlace at, ArgumentPlace dims_at, int32_t rank,
                    int64_t* sizes, int64_t* strides) {
   const husk_op_arg& dims = args[dims_at];
   const husk_op_arg operand = with_safe_strides(args[at]);

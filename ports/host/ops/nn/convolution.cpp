@@ -23,7 +23,7 @@ constexpr ArgumentsOf kPlain("convolution", "fused_convolution"),
     kAll("convolution", "convolution_depthwise", "fused_convolution");
 
 // Reads a list with one number for each spatial dimension, or with one number for all of them.
-husk_status get_spatial(const Arguments& args, uint32_t at, int32_t dims, int64_t min_value,
+husk_status get_spatial(const Arguments& args, ArgumentPlace at, int32_t dims, int64_t min_value,
                         int64_t* out) {
   const bool is_single = args[at].kind == HUSK_ARG_INTS && args[at].count == 1;
   HUSK_TRY(args.check_ints(at, is_single ? 1 : dims));
@@ -52,7 +52,7 @@ void set_channels(const husk_op_arg& weight, Convolution& c) {
   }
 }
 
-husk_status check_channels(const Arguments& args, uint32_t out, const husk_op_arg& weight,
+husk_status check_channels(const Arguments& args, ArgumentPlace out, const husk_op_arg& weight,
                            Convolution& c) {
   constexpr uint32_t kInput = kPlain["input"], kWeight = kPlain["weight"],
                      kGroups = kPlain["groups"];
@@ -89,7 +89,7 @@ bool compute_out(ConvolutionAxis& a, bool transposed, int64_t extra) {
 
 // The places of the arguments that say which elements of the input a position reads.
 struct SpatialPlaces {
-  uint32_t stride, padding, dilation;
+  ArgumentPlace stride, padding, dilation;
 };
 
 // The spatial arguments, one number for each dimension.
@@ -120,7 +120,7 @@ struct Spatial {
 // The axis of a dimension that the tensors do not have.
 constexpr ConvolutionAxis kNoAxis = {1, 1, 1, 1, 0, 1, 0, 0, 0, 0};
 
-husk_status check_axes(const Arguments& args, uint32_t out, const husk_op_arg& input,
+husk_status check_axes(const Arguments& args, ArgumentPlace out, const husk_op_arg& input,
                        const husk_op_arg& weight, Convolution& c) {
   constexpr uint32_t kInput = kPlain["input"];
   const int32_t dims = input.rank - 2;
@@ -145,8 +145,8 @@ husk_status check_axes(const Arguments& args, uint32_t out, const husk_op_arg& i
 }
 
 // Reads `bias` or `channel_scale`, a vector over the output's channels or none.
-husk_status get_vector(const Arguments& args, uint32_t at, const Convolution& c, const void*& data,
-                       int64_t& stride) {
+husk_status get_vector(const Arguments& args, ArgumentPlace at, const Convolution& c,
+                       const void*& data, int64_t& stride) {
   constexpr uint32_t kInput = kAll["input"];
   if (args.none(at)) return HUSK_OK;
   HUSK_TRY(args.check_tensor(at, 1, 1));
@@ -157,7 +157,8 @@ husk_status get_vector(const Arguments& args, uint32_t at, const Convolution& c,
   return HUSK_OK;
 }
 
-husk_status get_residual(const Arguments& args, uint32_t at, uint32_t out, Convolution& c) {
+husk_status get_residual(const Arguments& args, ArgumentPlace at, ArgumentPlace out,
+                         Convolution& c) {
   constexpr uint32_t kInput = kPlain["input"];
   if (args.none(at)) return HUSK_OK;
   const int32_t rank = args[out].rank;
@@ -172,7 +173,7 @@ husk_status get_residual(const Arguments& args, uint32_t at, uint32_t out, Convo
 }
 
 // Reads the arguments that both operators have. `out` is the place of the output.
-husk_status get_convolution(const Arguments& args, uint32_t out, Convolution& c) {
+husk_status get_convolution(const Arguments& args, ArgumentPlace out, Convolution& c) {
   constexpr uint32_t kInput = kPlain["input"], kWeight = kPlain["weight"], kBias = kPlain["bias"],
                      kTransposed = kPlain["transposed"];
   HUSK_TRY(args.check_tensor(kInput, 3, 2 + kAxes));
@@ -240,7 +241,7 @@ const ConvolutionKernels* kernels_of(const Device& device) {
 // ConvolutionParts::next for a source that is a Parts.
 bool next_part(void* source, int64_t& part) { return static_cast<Parts*>(source)->next(part); }
 
-husk_status run(const Arguments& args, uint32_t out, Convolution& c) {
+husk_status run(const Arguments& args, ArgumentPlace out, Convolution& c) {
   constexpr uint32_t kInput = kPlain["input"], kWeight = kPlain["weight"];
   const Device* device;
   HUSK_TRY(args.get_device(device));
@@ -309,9 +310,9 @@ bool get_packing(const Arguments& args, Convolution& c) {
 
 // The places of the arguments of one of the two convolutions of husk::convolution_depthwise.
 struct PairPlaces {
-  uint32_t weight, bias;
+  ArgumentPlace weight, bias;
   SpatialPlaces spatial;
-  uint32_t scale, activation;
+  ArgumentPlace scale, activation;
 };
 constexpr int64_t kMaxPairTaps = 512;  // of the depthwise one, whose taps lie on the stack
 constexpr ArgumentsOf kPair("convolution_depthwise");

@@ -128,7 +128,7 @@ husk_status write_backward_outputs(const Arguments& args, const Bags& b) {
 }
 
 // Reads an optional output. `out` becomes null if the output is left out or empty.
-husk_status get_optional_output(const Arguments& args, uint32_t at, int64_t length,
+husk_status get_optional_output(const Arguments& args, ArgumentPlace at, int64_t length,
                                 const husk_op_arg*& out) {
   out = nullptr;
   if (args.none(at)) return HUSK_OK;

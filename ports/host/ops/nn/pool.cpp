@@ -24,8 +24,8 @@ int64_t start_of(int64_t i, int64_t in, int64_t out) { return i / out * in + i %
 int64_t end_of(int64_t i, int64_t in, int64_t out) { return 1 + ((i + 1) * in - 1) / out; }
 
 // Checks the arguments and reads the geometry.
-husk_status read(const Arguments& args, int32_t spatial, uint32_t out_at, uint32_t indices_at,
-                 Pool& p) {
+husk_status read(const Arguments& args, int32_t spatial, ArgumentPlace out_at,
+                 ArgumentPlace indices_at, Pool& p) {
   constexpr ArgumentsOf named("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d",
                               "adaptive_max_pool2d", "adaptive_max_pool3d");
   constexpr uint32_t kSelf = named["self"], kOutputSize = named["output_size"];

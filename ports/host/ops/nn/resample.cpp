@@ -202,7 +202,7 @@ struct Resize {
   }
 };
 
-husk_status read_resize(const Arguments& args, int32_t at, uint32_t scale_at, bool align,
+husk_status read_resize(const Arguments& args, int32_t at, ArgumentPlace scale_at, bool align,
                         Resize& r) {
   constexpr ArgumentsOf named("upsample_bilinear2d_aa", "upsample_bicubic2d_aa");
   constexpr uint32_t kSelf = named["self"], kOut = named["out"];

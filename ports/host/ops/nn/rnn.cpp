@@ -154,7 +154,7 @@ void run(const Arguments& args, const Lstm& l) {
   }
 }
 
-husk_status check_state(const Arguments& args, uint32_t index, const Lstm& l) {
+husk_status check_state(const Arguments& args, ArgumentPlace index, const Lstm& l) {
   HUSK_TRY(args.check_tensor(index, 2, 3));
   HUSK_TRY(args.check_dtype(index, HUSK_F32));
   const int32_t rank = args[index].rank;

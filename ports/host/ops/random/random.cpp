@@ -31,7 +31,7 @@ void fill_uniform(const Arguments& args, Generator& g, const husk_op_arg& out, d
 
 // The places of the output and of the state of the generator.
 struct DrawPlaces {
-  uint32_t out, state;
+  ArgumentPlace out, state;
 
   constexpr explicit DrawPlaces(const ArgumentsOf& named)
       : out(named["out"]), state(named["generator_state"]) {}
@@ -119,7 +119,7 @@ husk_status normal_into(const Arguments& args, DrawPlaces at, double mean, doubl
 }
 
 // Fills an output with normal numbers. Arguments `mean_at` and `deviation_at` describe them.
-husk_status normal_of(const Arguments& args, uint32_t mean_at, uint32_t deviation_at,
+husk_status normal_of(const Arguments& args, ArgumentPlace mean_at, ArgumentPlace deviation_at,
                       DrawPlaces at) {
   double mean = 0, deviation = 0;
   HUSK_TRY(args.get_number(mean_at, mean));
@@ -158,7 +158,7 @@ husk_status ints_into(const Arguments& args, DrawPlaces at, int64_t low, int64_t
 }
 
 // Fills an output with ints from 0 up to the exclusive limit at argument `high_at`.
-husk_status ints_below(const Arguments& args, uint32_t high_at, DrawPlaces at) {
+husk_status ints_below(const Arguments& args, ArgumentPlace high_at, DrawPlaces at) {
   int64_t high = 0;
   HUSK_TRY(args.get_int(high_at, high));
   return ints_into(args, at, 0, high);
@@ -166,7 +166,8 @@ husk_status ints_below(const Arguments& args, uint32_t high_at, DrawPlaces at) {
 
 // Fills an output with ints from the value at argument `low_at` up to the exclusive limit at
 // `high_at`.
-husk_status ints_between(const Arguments& args, uint32_t low_at, uint32_t high_at, DrawPlaces at) {
+husk_status ints_between(const Arguments& args, ArgumentPlace low_at, ArgumentPlace high_at,
+                         DrawPlaces at) {
   int64_t low = 0, high = 0;
   HUSK_TRY(args.get_int(low_at, low));
   HUSK_TRY(args.get_int(high_at, high));

@@ -56,7 +56,7 @@ struct Points {
 };
 
 // A loop over the points, for the points and their weights.
-Loop<2> points_loop(const Arguments& args, const Points& points, uint32_t weight_at) {
+Loop<2> points_loop(const Arguments& args, const Points& points, ArgumentPlace weight_at) {
   constexpr uint32_t kSelf = kHistograms["self"];
   Loop<2> loop(args);
   const husk_op_arg self = with_safe_strides(args[kSelf]);
@@ -73,7 +73,7 @@ Loop<2> points_loop(const Arguments& args, const Points& points, uint32_t weight
 // The range of the numbers with the index `dimension`, or that of argument `range_at`. An empty
 // range becomes one of length 1.
 template <class T>
-husk_status find_range(const Arguments& args, const Points& points, uint32_t range_at,
+husk_status find_range(const Arguments& args, const Points& points, ArgumentPlace range_at,
                        int32_t dimension, T& low, T& high) {
   constexpr ArgumentsOf named("histogram_count", "histogram_counts");
   constexpr uint32_t kSelf = named["self"];
@@ -106,8 +106,8 @@ husk_status find_range(const Arguments& args, const Points& points, uint32_t ran
 }
 
 // Checks the points, the weights and, unless `range_at` is kNoArgument, the range.
-husk_status check_points(const Arguments& args, Points& points, uint32_t range_at,
-                         uint32_t weight_at) {
+husk_status check_points(const Arguments& args, Points& points, ArgumentPlace range_at,
+                         ArgumentPlace weight_at) {
   constexpr uint32_t kSelf = kHistograms["self"];
   HUSK_TRY(args.check_tensor(kSelf, points.dimensions ? 1 : 0, kMaxRank));
   if (!args.none(range_at)) {
@@ -146,7 +146,7 @@ void make_density(const Arguments& args, const Edges<T>* edges, const husk_op_ar
 // Writes the histogram of the points.
 template <class T>
 void count_points(const Arguments& args, const Points& points, const Edges<T>* edges,
-                  uint32_t weight_at, uint32_t out_at, bool density) {
+                  ArgumentPlace weight_at, ArgumentPlace out_at, bool density) {
   constexpr uint32_t kSelf = kHistograms["self"];
   const husk_op_arg& out = args[out_at];
   Loop<1> all(args);
@@ -170,7 +170,7 @@ void count_points(const Arguments& args, const Points& points, const Edges<T>* e
 }
 
 // The output is a tensor of the dtype of the points with `bins` elements along dimension `dim`.
-husk_status check_bins(const Arguments& args, uint32_t out_at, int32_t dim, int64_t bins) {
+husk_status check_bins(const Arguments& args, ArgumentPlace out_at, int32_t dim, int64_t bins) {
   constexpr uint32_t kBins = kHistograms["bins"];
   if (bins < 1) return args.argument_error(kBins, HUSK_INVALID_ARGUMENT, "has no bins");
   return args.check_size(out_at, dim, bins, "the bins");

@@ -52,8 +52,8 @@ uint64_t nan_key(const Keys& keys) { return keys.mask; }
 // Calls pick(row), which returns an index, for each row along dim, and writes that index and the
 // element there.
 template <class Pick>
-husk_status pick_each_row(const Arguments& args, int32_t dim, uint32_t keep_at, uint32_t values_at,
-                          uint32_t indices_at, Pick pick) {
+husk_status pick_each_row(const Arguments& args, int32_t dim, ArgumentPlace keep_at,
+                          ArgumentPlace values_at, ArgumentPlace indices_at, Pick pick) {
   constexpr ArgumentsOf named("kthvalue", "median_dim", "mode", "nanmedian_dim");
   constexpr uint32_t kSelf = named["self"];
   bool keep = false;

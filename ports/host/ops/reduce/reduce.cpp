@@ -19,7 +19,7 @@ struct Reduce {
 };
 
 // Reads the dimensions to reduce as bits: a list of ints, one int, or none for all dimensions.
-husk_status get_dims(const Arguments& args, uint32_t at, int32_t rank, uint32_t& mask) {
+husk_status get_dims(const Arguments& args, ArgumentPlace at, int32_t rank, uint32_t& mask) {
   mask = 0;
   const bool is_int = at < args.count && args[at].kind == HUSK_ARG_INT;
   if (args.none(at) || (args[at].kind == HUSK_ARG_INTS && args[at].count == 0)) {
@@ -43,7 +43,8 @@ constexpr uint32_t kSelf = ArgumentsOf("reduce_all", "reduce_all_dim", "reduce_a
                                        "reduce_sum_dims", "reduce_var")["self"];
 
 // Sets up the loops for the dimensions in `mask` and checks the shape of the output.
-husk_status set_loops(const Arguments& args, uint32_t mask, bool keep, uint32_t out_at, Reduce& r) {
+husk_status set_loops(const Arguments& args, uint32_t mask, bool keep, ArgumentPlace out_at,
+                      Reduce& r) {
   const husk_op_arg &self = args[kSelf], &out = args[out_at];
   int32_t next = 0;
   r.count = 1;
@@ -85,8 +86,8 @@ void each_value(const Reduce& r, const husk_op_arg& self, ReadRow read, int64_t 
   });
 }
 
-husk_status run(const Arguments& args, uint32_t dims_at, bool keep, uint32_t out_at, Reduction kind,
-                double correction) {
+husk_status run(const Arguments& args, ArgumentPlace dims_at, bool keep, ArgumentPlace out_at,
+                Reduction kind, double correction) {
   HUSK_TRY(args.check_tensor(kSelf));
   HUSK_TRY(args.check_tensor(out_at));
   const husk_op_arg &self = args[kSelf], &out = args[out_at];
@@ -128,7 +129,8 @@ husk_status run(const Arguments& args, uint32_t dims_at, bool keep, uint32_t out
 }
 
 // Reduces along the dimensions at argument `dim`.
-husk_status run_along(const Arguments& args, uint32_t keep_at, uint32_t out_at, Reduction kind) {
+husk_status run_along(const Arguments& args, ArgumentPlace keep_at, ArgumentPlace out_at,
+                      Reduction kind) {
   constexpr ArgumentsOf named("reduce_all_dim", "reduce_any_dim", "reduce_mean_dims",
                               "reduce_prod_dim", "reduce_sum_dims");
   constexpr uint32_t kDim = named["dim"];

@@ -42,7 +42,7 @@ void each_scan(const Arguments& args, int32_t dim, const husk_op_arg& out,
 }
 
 // Checks self and the output, and reads the dimension.
-husk_status check(const Arguments& args, uint32_t out, int32_t& dim) {
+husk_status check(const Arguments& args, ArgumentPlace out, int32_t& dim) {
   constexpr uint32_t kSelf = kScans["self"], kDim = kScans["dim"];
   HUSK_TRY(args.check_tensor(kSelf));
   HUSK_TRY(args.get_dim(kDim, args[kSelf].rank, dim));

@@ -76,7 +76,7 @@ int64_t find_unique(const Request& r, const Keys& keys, int64_t capacity) {
 }
 
 // Reads an optional output. `out` becomes null if the output is not wanted.
-husk_status get_optional_output(const Arguments& args, uint32_t at, bool wanted,
+husk_status get_optional_output(const Arguments& args, ArgumentPlace at, bool wanted,
                                 const husk_op_arg*& out) {
   out = nullptr;
   if (!wanted) return HUSK_OK;
@@ -139,7 +139,7 @@ struct Slices {
   }
 };
 
-husk_status slices_of(const Arguments& args, uint32_t dim_at, Slices& s) {
+husk_status slices_of(const Arguments& args, ArgumentPlace dim_at, Slices& s) {
   constexpr ArgumentsOf named("unique_consecutive", "unique_consecutive_sizes", "unique_dim",
                               "unique_dim_sizes");
   constexpr uint32_t kSelf = named["self"];
@@ -182,7 +182,7 @@ void copy_slice(const Slices& s, int64_t from, const husk_op_arg& out, int32_t d
 
 // Indices of the arguments: the dimension, the flags for the optional outputs, and the outputs.
 struct ArgumentIndices {
-  uint32_t dim, wants_inverse, wants_counts, out, inverse, counts;
+  ArgumentPlace dim, wants_inverse, wants_counts, out, inverse, counts;
 
   constexpr explicit ArgumentIndices(const ArgumentsOf& named)
       : dim(named["dim"]),
@@ -302,7 +302,8 @@ husk_status run_slices(const Arguments& args, const ArgumentIndices& p, bool sor
   return complete ? husk_status{HUSK_OK} : args.tensor_changed();
 }
 
-husk_status count_result(const Arguments& args, uint32_t dim_at, uint32_t size_at, bool sorted) {
+husk_status count_result(const Arguments& args, ArgumentPlace dim_at, ArgumentPlace size_at,
+                         bool sorted) {
   constexpr ArgumentsOf named("unique_consecutive_sizes", "unique_dim_sizes");
   constexpr uint32_t kSelf = named["self"];
   HUSK_TRY(args.check_tensor(kSelf));
