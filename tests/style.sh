@@ -6,6 +6,7 @@
 #     lines    no line of a text file is longer than 100 columns
 #     types    basedpyright on the exporter, which needs build/venv
 #     surface  private names of PyTorch in the exporter are rows of husk/inductor/surface.py
+#     places   no constant of the host's operators is the place of an argument as a number
 #     tidy     clang-tidy on runtime and ports; CI runs it as a stage of its own
 # By default all but tidy. The tools are those of build/venv-style (.ci/setup.sh --style), or those
 # on PATH. CONTRIBUTING.md says how to format a change.
@@ -13,7 +14,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 [[ ! -d build/venv-style ]] || PATH=$PWD/build/venv-style/bin:$PATH
 checks=("$@")
-((${#checks[@]})) || checks=(format ruff lines types surface)
+((${#checks[@]})) || checks=(format ruff lines types surface places)
 failed=()
 
 # Findings that are still allowed. A number may only fall.
@@ -82,6 +83,20 @@ surface() {
   tail -n 1 build/style-surface.txt
 }
 
+# A call with a number does not compile (ArgumentPlace in core/arguments.h), but a constant does.
+# kNoArgument, which stands beside ArgumentPlace, is no place.
+places() {
+  git ls-files -z 'ports/host/ops/*.cpp' 'ports/host/ops/*.h' ':!ports/host/ops/core/arguments.h' |
+    python3 -c '
+import pathlib, re, sys
+number = re.compile(r"\buint32_t [^;{}()]*?\bk[A-Z]\w* = \d[^,;]*")
+names = sys.stdin.read().split("\0")[:-1]
+found = [f"{name}: {constant}"
+         for name in names for constant in number.findall(pathlib.Path(name).read_text())]
+sys.exit("\n".join(found) or 0)
+'
+}
+
 # Needs a compilation database and the generated header, but nothing compiled.
 tidy() {
   cmake --preset dev >build/style-tidy.log && cmake --build build/dev --target husk_generated \
@@ -97,7 +112,7 @@ tidy() {
 mkdir -p build
 for check in "${checks[@]}"; do
   case $check in
-    format | lines | types | surface | tidy) run=$check ;;
+    format | lines | types | surface | places | tidy) run=$check ;;
     ruff) run=ruff_checks ;;
     *) echo "tests/style.sh: no check '$check'" >&2; exit 2 ;;
   esac

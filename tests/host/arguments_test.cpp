@@ -1,7 +1,10 @@
 // Wrong arguments: the ops fail with texts that name the op and the argument.
+#include "core/arguments.h"
+
 #include <cstddef>
 #include <functional>
 #include <set>
+#include <type_traits>
 
 #include "../struct_size.h"
 #include "contracts.h"
@@ -40,6 +43,12 @@ TEST(ArgumentsOf, HasThePlacesOfTheContracts) {
   // Rows of one function may have other names.
   constexpr host::ArgumentsOf reverse("view_reverse");
   static_assert(reverse["a"] == 0 && reverse["self"] == 0 && reverse["dims"] == 1);
+}
+
+TEST(ArgumentPlace, IsNoNumberOfTheSource) {
+  static_assert(!std::is_constructible_v<host::ArgumentPlace, int>);
+  static_assert(std::is_constructible_v<host::ArgumentPlace, uint32_t>);
+  static_assert(sizeof(host::ArgumentPlace) == sizeof(uint32_t));
 }
 
 TEST_F(Arguments, EveryNameIsUnique) {

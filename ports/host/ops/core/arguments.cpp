@@ -1,6 +1,7 @@
 #include "core/arguments.h"
 
 #include <cstring>
+#include <initializer_list>
 
 #include <husk/detail/dtype.h>
 #include <husk/detail/struct_size.h>
@@ -48,9 +49,9 @@ bool contiguous(const husk_op_arg& tensor) {
   return true;
 }
 
-Arguments::Name Arguments::name(uint32_t index) const {
+Arguments::Name Arguments::name(ArgumentPlace index) const {
   const char* from = contract;
-  for (; index > 0 && from; --index) {
+  for (uint32_t before = index; before > 0 && from; --before) {
     from = strchr(from, ' ');
     if (from) ++from;
   }
@@ -58,7 +59,7 @@ Arguments::Name Arguments::name(uint32_t index) const {
   return {static_cast<int>(strcspn(from, " ?:")), from};
 }
 
-const void* Arguments::packed(uint32_t index) const {
+const void* Arguments::packed(ArgumentPlace index) const {
   return HUSK_HAS_FIELD(context, packed) && context->packed ? context->packed[index] : nullptr;
 }
 
@@ -77,7 +78,7 @@ husk_status Arguments::check_count() const {
                                      : " at most");
 }
 
-husk_status Arguments::check_tensor(uint32_t index, int32_t min_rank, int32_t max_rank) const {
+husk_status Arguments::check_tensor(ArgumentPlace index, int32_t min_rank, int32_t max_rank) const {
   if (index >= count) return argument_error(index, HUSK_INVALID_ARGUMENT, "is missing");
   const husk_op_arg& value = values[index];
   const Name n = name(index);
@@ -124,14 +125,14 @@ husk_status Arguments::check_tensor(uint32_t index, int32_t min_rank, int32_t ma
   return HUSK_OK;
 }
 
-husk_status Arguments::check_dtype(uint32_t index, int32_t expected) const {
+husk_status Arguments::check_dtype(ArgumentPlace index, int32_t expected) const {
   if (values[index].dtype == expected) return HUSK_OK;
   const Name n = name(index);
   return fail(error, HUSK_INVALID_ARGUMENT, "%s: argument %.*s has dtype %s; it must be %s", op,
               n.length, n.text, dtype_name(values[index].dtype), dtype_name(expected));
 }
 
-husk_status Arguments::check_same_dtype(uint32_t index, uint32_t other) const {
+husk_status Arguments::check_same_dtype(ArgumentPlace index, ArgumentPlace other) const {
   if (values[index].dtype == values[other].dtype) return HUSK_OK;
   const Name n = name(index), o = name(other);
   return fail(error, HUSK_INVALID_ARGUMENT,
@@ -140,17 +141,17 @@ husk_status Arguments::check_same_dtype(uint32_t index, uint32_t other) const {
               dtype_name(values[other].dtype));
 }
 
-husk_status Arguments::check_index_dtype(uint32_t index) const {
+husk_status Arguments::check_index_dtype(ArgumentPlace index) const {
   const int32_t dtype = values[index].dtype;
   return dtype == HUSK_I64 || dtype == HUSK_I32 ? husk_status{HUSK_OK} : unsupported_dtype(index);
 }
 
-husk_status Arguments::check_mask_dtype(uint32_t index) const {
+husk_status Arguments::check_mask_dtype(ArgumentPlace index) const {
   const int32_t dtype = values[index].dtype;
   return dtype == HUSK_BOOL || dtype == HUSK_U8 ? husk_status{HUSK_OK} : unsupported_dtype(index);
 }
 
-husk_status Arguments::check_size(uint32_t index, int32_t dim, int64_t expected,
+husk_status Arguments::check_size(ArgumentPlace index, int32_t dim, int64_t expected,
                                   const char* reason) const {
   if (values[index].sizes[dim] == expected) return HUSK_OK;
   const Name n = name(index);
@@ -159,7 +160,7 @@ husk_status Arguments::check_size(uint32_t index, int32_t dim, int64_t expected,
               printable(values[index].sizes[dim]), dim, printable(expected), reason);
 }
 
-husk_status Arguments::check_same_shape(uint32_t index, uint32_t other) const {
+husk_status Arguments::check_same_shape(ArgumentPlace index, ArgumentPlace other) const {
   const Name n = name(index), o = name(other);
   if (values[index].rank != values[other].rank) {
     return fail(error, HUSK_INVALID_ARGUMENT,
@@ -176,22 +177,23 @@ husk_status Arguments::check_same_shape(uint32_t index, uint32_t other) const {
   return HUSK_OK;
 }
 
-husk_status Arguments::check_masked(uint32_t index, uint32_t out) const {
+husk_status Arguments::check_masked(ArgumentPlace index, ArgumentPlace out,
+                                    ArgumentPlace mask) const {
   HUSK_TRY(check_tensor(index));
-  for (uint32_t i = out; i < out + 2; ++i) {
+  for (uint32_t i : {out, mask}) {
     HUSK_TRY(check_tensor(i));
     HUSK_TRY(check_same_shape(i, index));
   }
   HUSK_TRY(check_same_dtype(out, index));
-  return check_dtype(out + 1, HUSK_BOOL);
+  return check_dtype(mask, HUSK_BOOL);
 }
 
-husk_status Arguments::check_vector(uint32_t index, int64_t length, const char* reason) const {
+husk_status Arguments::check_vector(ArgumentPlace index, int64_t length, const char* reason) const {
   HUSK_TRY(check_tensor(index, 1, 1));
   return check_size(index, 0, length, reason);
 }
 
-husk_status Arguments::get_activation(uint32_t index, Activation& out) const {
+husk_status Arguments::get_activation(ArgumentPlace index, Activation& out) const {
   constexpr struct {
     const char* name;
     Activation activation;
@@ -209,7 +211,7 @@ husk_status Arguments::get_activation(uint32_t index, Activation& out) const {
   return argument_error(index, HUSK_INVALID_ARGUMENT, "is no activation");
 }
 
-husk_status Arguments::get_number(uint32_t index, double& out) const {
+husk_status Arguments::get_number(ArgumentPlace index, double& out) const {
   if (index < count && values[index].kind == HUSK_ARG_INT) {
     out = static_cast<double>(values[index].i);
   } else if (index < count && values[index].kind == HUSK_ARG_FLOAT) {
@@ -222,21 +224,21 @@ husk_status Arguments::get_number(uint32_t index, double& out) const {
   return HUSK_OK;
 }
 
-husk_status Arguments::get_int(uint32_t index, int64_t& out) const {
+husk_status Arguments::get_int(ArgumentPlace index, int64_t& out) const {
   if (index >= count || values[index].kind != HUSK_ARG_INT)
     return argument_error(index, HUSK_INVALID_ARGUMENT, "is not an int");
   out = values[index].i;
   return HUSK_OK;
 }
 
-husk_status Arguments::get_bool(uint32_t index, bool& out) const {
+husk_status Arguments::get_bool(ArgumentPlace index, bool& out) const {
   int64_t value = 0;
   HUSK_TRY(get_int(index, value));
   out = value != 0;
   return HUSK_OK;
 }
 
-husk_status Arguments::check_int_list(uint32_t index) const {
+husk_status Arguments::check_int_list(ArgumentPlace index) const {
   if (index < count && values[index].kind == HUSK_ARG_INTS && values[index].count >= 0 &&
       (values[index].count == 0 || values[index].sizes)) {
     return HUSK_OK;
@@ -244,7 +246,7 @@ husk_status Arguments::check_int_list(uint32_t index) const {
   return argument_error(index, HUSK_INVALID_ARGUMENT, "is not a list of ints");
 }
 
-husk_status Arguments::check_ints(uint32_t index, int64_t expected) const {
+husk_status Arguments::check_ints(ArgumentPlace index, int64_t expected) const {
   HUSK_TRY(check_int_list(index));
   const Name n = name(index);
   if (values[index].count == expected) return HUSK_OK;
@@ -252,7 +254,7 @@ husk_status Arguments::check_ints(uint32_t index, int64_t expected) const {
               n.length, n.text, printable(values[index].count), printable(expected));
 }
 
-husk_status Arguments::get_dim(uint32_t index, int32_t rank, int32_t& out) const {
+husk_status Arguments::get_dim(ArgumentPlace index, int32_t rank, int32_t& out) const {
   int64_t dim = 0;
   HUSK_TRY(get_int(index, dim));
   const int64_t dims = rank > 0 ? rank : 1;
@@ -266,7 +268,7 @@ husk_status Arguments::get_dim(uint32_t index, int32_t rank, int32_t& out) const
   return HUSK_OK;
 }
 
-husk_status Arguments::check_result(uint32_t index) const {
+husk_status Arguments::check_result(ArgumentPlace index) const {
   if (index < count && values[index].kind == HUSK_ARG_RESULT && values[index].data) return HUSK_OK;
   return argument_error(index, HUSK_INVALID_ARGUMENT, "is not a result");
 }
@@ -277,14 +279,14 @@ husk_status Arguments::get_device(const Device*& out) const {
   return fail(error, HUSK_INVALID_ARGUMENT, "%s: the context has no device of the host port", op);
 }
 
-husk_status Arguments::unsupported_dtype(uint32_t index) const {
+husk_status Arguments::unsupported_dtype(ArgumentPlace index) const {
   const Name n = name(index);
   return fail(error, HUSK_UNSUPPORTED,
               "%s: argument %.*s has dtype %s (%d), which this op does not take", op, n.length,
               n.text, dtype_name(values[index].dtype), values[index].dtype);
 }
 
-husk_status Arguments::argument_error(uint32_t index, husk_status status,
+husk_status Arguments::argument_error(ArgumentPlace index, husk_status status,
                                       const char* reason) const {
   const Name n = name(index);
   return fail(error, status, "%s: argument %.*s %s", op, n.length, n.text, reason);

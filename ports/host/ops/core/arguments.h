@@ -21,6 +21,22 @@ constexpr int64_t kMaxReach = int64_t{1} << 58;
 // shape refuses one with more elements than the tensors have, unless it has at most this number.
 constexpr int64_t kMaxBroadcast = int64_t{1} << 36;
 
+// The place of an argument in a call. ArgumentsOf (contracts.h) finds it by the argument's name. A
+// plain number in the source does not compile as a place, so that the order of arguments stands in
+// pack.def alone.
+class ArgumentPlace {
+ public:
+  constexpr ArgumentPlace(uint32_t place) : place_(place) {}
+  ArgumentPlace(int) = delete;
+  constexpr operator uint32_t() const { return place_; }
+
+ private:
+  uint32_t place_;
+};
+
+// Stands for the place of an argument that an op does not have. Arguments::none() is true for it.
+constexpr uint32_t kNoArgument = 0xffffffff;
+
 class Arguments;
 struct Device;
 
@@ -68,12 +84,14 @@ class Arguments {
   Arguments(const Op& row, const Arguments& call, const husk_op_arg* op_args, uint32_t arg_count)
       : Arguments(row, call.context, call.cancellation, op_args, arg_count, call.error) {}
 
-  const husk_op_arg& operator[](uint32_t index) const { return values[index]; }
+  const husk_op_arg& operator[](ArgumentPlace index) const { return values[index]; }
   // True if the argument is left out or has kind NONE.
-  bool none(uint32_t index) const { return index >= count || values[index].kind == HUSK_ARG_NONE; }
+  bool none(ArgumentPlace index) const {
+    return index >= count || values[index].kind == HUSK_ARG_NONE;
+  }
 
   // The copy of the argument that the row's `pack` has made; null if there is none.
-  const void* packed(uint32_t index) const;
+  const void* packed(ArgumentPlace index) const;
 
   // The scratch memory of a body of a region, body 0 being the calling thread, at a multiple of 64.
   // Null if the op's row asks for none.
@@ -88,46 +106,48 @@ class Arguments {
   // The argument is a tensor of a rank in [min_rank, max_rank] with sizes and strides, without a
   // negative size, and, if it has elements, with an aligned address. No rank exceeds kMaxRank, and
   // sizes and strides keep to kMaxElements and kMaxReach.
-  [[nodiscard]] husk_status check_tensor(uint32_t index, int32_t min_rank = 0,
+  [[nodiscard]] husk_status check_tensor(ArgumentPlace index, int32_t min_rank = 0,
                                          int32_t max_rank = kMaxRank) const;
-  [[nodiscard]] husk_status check_dtype(uint32_t index, int32_t expected) const;
-  [[nodiscard]] husk_status check_same_dtype(uint32_t index, uint32_t other) const;
+  [[nodiscard]] husk_status check_dtype(ArgumentPlace index, int32_t expected) const;
+  [[nodiscard]] husk_status check_same_dtype(ArgumentPlace index, ArgumentPlace other) const;
   // The dtype is i64 or i32.
-  [[nodiscard]] husk_status check_index_dtype(uint32_t index) const;
+  [[nodiscard]] husk_status check_index_dtype(ArgumentPlace index) const;
   // The dtype is bool or u8.
-  [[nodiscard]] husk_status check_mask_dtype(uint32_t index) const;
+  [[nodiscard]] husk_status check_mask_dtype(ArgumentPlace index) const;
   // The size along `dim` is `expected`. `reason` tells the reader where that number comes from.
-  [[nodiscard]] husk_status check_size(uint32_t index, int32_t dim, int64_t expected,
+  [[nodiscard]] husk_status check_size(ArgumentPlace index, int32_t dim, int64_t expected,
                                        const char* reason) const;
-  [[nodiscard]] husk_status check_same_shape(uint32_t index, uint32_t other) const;
-  // Argument `index` is a tensor, `out` an output of its shape and dtype, and `out` + 1 a bool
-  // output of its shape.
-  [[nodiscard]] husk_status check_masked(uint32_t index, uint32_t out) const;
+  [[nodiscard]] husk_status check_same_shape(ArgumentPlace index, ArgumentPlace other) const;
+  // Argument `index` is a tensor, `out` an output of its shape and dtype, and `mask` a bool output
+  // of its shape.
+  [[nodiscard]] husk_status check_masked(ArgumentPlace index, ArgumentPlace out,
+                                         ArgumentPlace mask) const;
   // The argument is a tensor of rank 1 with `length` elements.
-  [[nodiscard]] husk_status check_vector(uint32_t index, int64_t length, const char* reason) const;
+  [[nodiscard]] husk_status check_vector(ArgumentPlace index, int64_t length,
+                                         const char* reason) const;
   // The argument is a list of ints of any length.
-  [[nodiscard]] husk_status check_int_list(uint32_t index) const;
+  [[nodiscard]] husk_status check_int_list(ArgumentPlace index) const;
   // The argument is a list of `expected` ints.
-  [[nodiscard]] husk_status check_ints(uint32_t index, int64_t expected) const;
+  [[nodiscard]] husk_status check_ints(ArgumentPlace index, int64_t expected) const;
   // The argument is a number that the op writes (HUSK_ARG_RESULT).
-  [[nodiscard]] husk_status check_result(uint32_t index) const;
+  [[nodiscard]] husk_status check_result(ArgumentPlace index) const;
 
   // Reads an int or a float.
-  [[nodiscard]] husk_status get_number(uint32_t index, double& out) const;
-  [[nodiscard]] husk_status get_int(uint32_t index, int64_t& out) const;
-  [[nodiscard]] husk_status get_bool(uint32_t index, bool& out) const;
+  [[nodiscard]] husk_status get_number(ArgumentPlace index, double& out) const;
+  [[nodiscard]] husk_status get_int(ArgumentPlace index, int64_t& out) const;
+  [[nodiscard]] husk_status get_bool(ArgumentPlace index, bool& out) const;
   // Reads an activation, which is a string such as "relu" or "none".
-  [[nodiscard]] husk_status get_activation(uint32_t index, Activation& out) const;
+  [[nodiscard]] husk_status get_activation(ArgumentPlace index, Activation& out) const;
   // Reads a dimension of a tensor of this rank. A negative one counts from the end. Rank 0 takes 0
   // and -1. `out` is never negative.
-  [[nodiscard]] husk_status get_dim(uint32_t index, int32_t rank, int32_t& out) const;
+  [[nodiscard]] husk_status get_dim(ArgumentPlace index, int32_t rank, int32_t& out) const;
   // Reads the device of the context. It says which instruction set matrix products may use.
   [[nodiscard]] husk_status get_device(const Device*& out) const;
 
   // The following functions fill `error` and return its code.
-  husk_status unsupported_dtype(uint32_t index) const;
+  husk_status unsupported_dtype(ArgumentPlace index) const;
   // "op: argument name: reason".
-  husk_status argument_error(uint32_t index, husk_status status, const char* reason) const;
+  husk_status argument_error(ArgumentPlace index, husk_status status, const char* reason) const;
   // An element `index` of an index tensor does not exist along `dim`.
   husk_status index_out_of_range(int64_t index, int32_t dim, int64_t size) const;
   // A tensor has other elements in a later pass over it: another thread changed it.
@@ -147,7 +167,7 @@ class Arguments {
     int length;
     const char* text;
   };
-  Name name(uint32_t index) const;
+  Name name(ArgumentPlace index) const;
 
   const husk_op_arg* const values;
   const char* const contract;
@@ -170,10 +190,12 @@ bool may_visit(const int64_t* sizes, int32_t rank, const husk_op_arg& a, const h
 bool contiguous(const husk_op_arg& tensor);
 
 // Copies tensor argument `from` to tensor argument `to`, with broadcasting and conversion.
-[[nodiscard]] husk_status copy_elements(const Arguments& args, uint32_t to, uint32_t from);
+[[nodiscard]] husk_status copy_elements(const Arguments& args, ArgumentPlace to,
+                                        ArgumentPlace from);
 // Copies `from` to `to` likewise. Both are checked tensors, made from the arguments `from_at` and
 // `to_at`, which error texts name.
-[[nodiscard]] husk_status copy_between(const Arguments& args, uint32_t to_at, const husk_op_arg& to,
-                                       uint32_t from_at, const husk_op_arg& from);
+[[nodiscard]] husk_status copy_between(const Arguments& args, ArgumentPlace to_at,
+                                       const husk_op_arg& to, ArgumentPlace from_at,
+                                       const husk_op_arg& from);
 
 }  // namespace husk::host

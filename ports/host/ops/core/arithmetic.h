@@ -113,7 +113,7 @@ inline bool scalar_of(const husk_op_arg& arg, Scalar& out) {
 }
 
 // Reads a scalar argument that must be one.
-inline husk_status get_scalar(const Arguments& args, uint32_t at, Scalar& out) {
+inline husk_status get_scalar(const Arguments& args, ArgumentPlace at, Scalar& out) {
   if (scalar_of(args[at], out)) return HUSK_OK;
   return args.argument_error(at, HUSK_INVALID_ARGUMENT, "is not a number");
 }

@@ -116,7 +116,7 @@ bool visit(int32_t dtype, F&& f) {
 // Calls f(Tag<T>()) with the element type of tensor argument `at`. Fails if the set K does not
 // contain that type.
 template <unsigned K, class F>
-husk_status visit_argument(const Arguments& args, uint32_t at, F&& f) {
+husk_status visit_argument(const Arguments& args, ArgumentPlace at, F&& f) {
   return visit<K>(args[at].dtype, f) ? husk_status{HUSK_OK} : args.unsupported_dtype(at);
 }
 

@@ -22,7 +22,7 @@ class Need {
 };
 
 // The workspace is a contiguous vector of f64, and large enough.
-inline husk_status check_workspace(const Arguments& args, uint32_t at, const Need& need) {
+inline husk_status check_workspace(const Arguments& args, ArgumentPlace at, const Need& need) {
   HUSK_TRY(args.check_tensor(at, 1, 1));
   HUSK_TRY(args.check_dtype(at, HUSK_F64));
   if (!contiguous(args[at]))
@@ -35,7 +35,7 @@ inline husk_status check_workspace(const Arguments& args, uint32_t at, const Nee
 // Hands out the memory of a checked workspace.
 class WorkspaceMemory {
  public:
-  WorkspaceMemory(const Arguments& args, uint32_t at) : next(writable<double>(args[at])) {}
+  WorkspaceMemory(const Arguments& args, ArgumentPlace at) : next(writable<double>(args[at])) {}
 
   template <class S>
   S* vector(int64_t count) {

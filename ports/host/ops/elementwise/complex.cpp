@@ -102,7 +102,7 @@ struct Operand {
   V value{};
   int64_t strides[kMaxRank] = {};
 
-  husk_status read_argument(const Arguments& args, uint32_t at, const husk_op_arg& out) {
+  husk_status read_argument(const Arguments& args, ArgumentPlace at, const husk_op_arg& out) {
     Scalar scalar;
     if (scalar_of(args[at], scalar)) {
       value = value_of(scalar, static_cast<V*>(nullptr));
@@ -124,7 +124,7 @@ struct Operand {
 
 // The places of two operands and of the output.
 struct PairAt {
-  uint32_t first, second, out;
+  ArgumentPlace first, second, out;
 
   constexpr PairAt(const ArgumentsOf& named, const char* first_name, const char* second_name)
       : first(named[first_name]), second(named[second_name]), out(named["out"]) {}

@@ -14,7 +14,7 @@ husk_status fake_quantize(const Arguments& args) {
   constexpr uint32_t kSelf = named["self"], kScale = named["scale"],
                      kZeroPoint = named["zero_point"], kQuantMin = named["quant_min"],
                      kQuantMax = named["quant_max"], kOut = named["out"], kMask = named["mask"];
-  HUSK_TRY(args.check_masked(kSelf, kOut));
+  HUSK_TRY(args.check_masked(kSelf, kOut, kMask));
   double scale = 0;
   int64_t zero = 0, quant_min = 0, quant_max = 0;
   HUSK_TRY(args.get_number(kScale, scale));

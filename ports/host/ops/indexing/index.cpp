@@ -71,7 +71,7 @@ int64_t count_true(const Arguments& args, const husk_op_arg& mask) {
 }
 
 // Reads the list of indices and assigns the dimensions of self to its tensors.
-husk_status read_list(const Arguments& args, uint32_t list_at, const husk_op_arg& self,
+husk_status read_list(const Arguments& args, ArgumentPlace list_at, const husk_op_arg& self,
                       Selection& s) {
   const husk_op_arg& list = args[list_at];
   if (list.kind != HUSK_ARG_TENSORS || (list.count > 0 && !list.tensors))
@@ -91,7 +91,7 @@ husk_status read_list(const Arguments& args, uint32_t list_at, const husk_op_arg
     if (s.count == kMaxRank)
       return args.argument_error(list_at, HUSK_UNSUPPORTED, "has too many tensors");
     const Op element{args.op, nullptr, "index"};
-    HUSK_TRY(Arguments(element, args, &tensor, 1).check_tensor(0));
+    HUSK_TRY(Arguments(element, args, &tensor, 1).check_tensor(0u));
     Index& index = s.indices[s.count++];
     index.tensor = &tensor;
     index.mask = tensor.dtype == HUSK_BOOL || tensor.dtype == HUSK_U8;
@@ -237,7 +237,8 @@ Loop<2> kept_loop(const Arguments& args, const husk_op_arg& self, const Selectio
   return loop;
 }
 
-husk_status select(const Arguments& args, uint32_t list_at, const husk_op_arg& self, Selection& s) {
+husk_status select(const Arguments& args, ArgumentPlace list_at, const husk_op_arg& self,
+                   Selection& s) {
   HUSK_TRY(read_list(args, list_at, self, s));
   return broadcast_list(args, s);
 }
@@ -251,7 +252,7 @@ void add_slice(const Loop<2>& loop, T* to, int64_t to_at, const T* from, int64_t
   });
 }
 
-husk_status put(const Arguments& args, uint32_t self_at) {
+husk_status put(const Arguments& args, ArgumentPlace self_at) {
   constexpr ArgumentsOf named("index_put", "index_put_into");
   constexpr uint32_t kIndices = named["indices"], kValues = named["values"],
                      kAccumulate = named["accumulate"];

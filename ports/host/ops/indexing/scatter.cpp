@@ -161,7 +161,7 @@ husk_status each_scattered(const Scatter& s, int32_t dim, const Row& row) {
 }
 
 // Sets up the loop over the rows of `index`, which self and the source must be large enough for.
-husk_status rows_of(Scatter& s, uint32_t index_at, int32_t dim) {
+husk_status rows_of(Scatter& s, ArgumentPlace index_at, int32_t dim) {
   const husk_op_arg &self = s.self, &index = s.index;
   const int32_t rank = self.rank;
   if (index.rank != rank && numel(index) > 0)
@@ -198,8 +198,8 @@ husk_status rows_of(Scatter& s, uint32_t index_at, int32_t dim) {
   return HUSK_OK;
 }
 
-husk_status run(const Arguments& args, uint32_t self_at, uint32_t source_at, Reduce reduce,
-                bool include_self) {
+husk_status run(const Arguments& args, ArgumentPlace self_at, ArgumentPlace source_at,
+                Reduce reduce, bool include_self) {
   constexpr ArgumentsOf named("scatter", "scatter_add", "scatter_add_into", "scatter_into",
                               "scatter_reduce", "scatter_reduce_into");
   constexpr uint32_t kDim = named["dim"], kIndex = named["index"];
@@ -246,7 +246,7 @@ husk_status run(const Arguments& args, uint32_t self_at, uint32_t source_at, Red
 }
 
 // Reads the name of the reduction.
-husk_status reduce_of(const Arguments& args, uint32_t at, Reduce& out) {
+husk_status reduce_of(const Arguments& args, ArgumentPlace at, Reduce& out) {
   constexpr ArgumentsOf named("scatter_reduce", "scatter_reduce_into");
   constexpr uint32_t kSelf = named["self"];
   constexpr struct {

@@ -49,7 +49,7 @@ struct Sorted {
 
 struct Search {
   // Indices of the arguments. `sorter` is kNoArgument if the op has no such argument.
-  uint32_t sorted, values, sorter, out;
+  ArgumentPlace sorted, values, sorter, out;
   bool right;
 };
 
@@ -250,18 +250,16 @@ husk_status count_bins_needed(const Arguments& args, int64_t& bins) {
 
 // Reads whether equal elements come before the value: from `right`, or from `side`, if the op has
 // it.
-husk_status get_right_side(const Arguments& args, uint32_t right_at, uint32_t side_at,
+husk_status get_right_side(const Arguments& args, ArgumentPlace right_at, ArgumentPlace side_at,
                            bool& right) {
   HUSK_TRY(args.get_bool(right_at, right));
-  if (side_at == 0 || args.none(side_at)) return HUSK_OK;
+  if (args.none(side_at)) return HUSK_OK;
   const char* side = args[side_at].kind == HUSK_ARG_STRING ? args[side_at].string : nullptr;
   if (!side || (strcmp(side, "left") != 0 && strcmp(side, "right") != 0))
     return args.argument_error(side_at, HUSK_INVALID_ARGUMENT, "is neither left nor right");
   right = strcmp(side, "right") == 0;
   return HUSK_OK;
 }
-
-constexpr uint32_t kNoArgument = 0xffffffff;
 
 }  // namespace
 
@@ -280,7 +278,7 @@ husk_status bucketize(const Arguments& args) {
   constexpr uint32_t kSelf = named["self"], kBoundaries = named["boundaries"],
                      kRight = named["right"], kOut = named["out"];
   bool right = false;
-  HUSK_TRY(get_right_side(args, kRight, 0, right));
+  HUSK_TRY(get_right_side(args, kRight, kNoArgument, right));
   HUSK_TRY(args.check_tensor(kBoundaries, 1, 1));
   return search(args, {kBoundaries, kSelf, kNoArgument, kOut, right});
 }

@@ -27,7 +27,7 @@ bool each_truth(const Arguments& args, const husk_op_arg& tensor, F f) {
   });
 }
 
-husk_status count_true(const Arguments& args, uint32_t at, int64_t& count) {
+husk_status count_true(const Arguments& args, ArgumentPlace at, int64_t& count) {
   count = 0;
   return each_truth(args, args[at], [&](bool truth) { count += truth; })
              ? husk_status{HUSK_OK}
@@ -55,7 +55,7 @@ int64_t write_indices(const Arguments& args, const husk_op_arg& out, int64_t max
 }
 
 // Checks self, and the output for indices.
-husk_status check_indices_out(const Arguments& args, uint32_t out) {
+husk_status check_indices_out(const Arguments& args, ArgumentPlace out) {
   constexpr ArgumentsOf named("nonzero", "nonzero_static");
   constexpr uint32_t kSelf = named["self"];
   HUSK_TRY(args.check_tensor(kSelf));

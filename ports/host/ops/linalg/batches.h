@@ -21,7 +21,7 @@ struct Matrix {
 };
 
 template <class T>
-Matrix<T> matrix_at(const Arguments& args, uint32_t at, int64_t offset) {
+Matrix<T> matrix_at(const Arguments& args, ArgumentPlace at, int64_t offset) {
   const husk_op_arg& tensor = args[at];
   const int32_t r = tensor.rank - 2;
   return {args.cancellation, writable<T>(tensor) + offset, tensor.sizes[r], tensor.sizes[r + 1],
@@ -45,7 +45,7 @@ inline int32_t real_dtype(int32_t dtype) {
 
 // The tensor has the batch dimensions of argument `like` (all but the last two) and `element_rank`
 // dimensions after them.
-inline husk_status check_batch(const Arguments& args, uint32_t at, uint32_t like,
+inline husk_status check_batch(const Arguments& args, ArgumentPlace at, ArgumentPlace like,
                                int32_t element_rank) {
   const int32_t count = args[like].rank - 2;
   HUSK_TRY(args.check_tensor(at, count + element_rank, count + element_rank));
@@ -55,8 +55,8 @@ inline husk_status check_batch(const Arguments& args, uint32_t at, uint32_t like
 }
 
 // The tensor is a batch of matrices, in the batch shape and dtype of argument `like`.
-inline husk_status check_matrices(const Arguments& args, uint32_t at, uint32_t like, int64_t rows,
-                                  int64_t columns) {
+inline husk_status check_matrices(const Arguments& args, ArgumentPlace at, ArgumentPlace like,
+                                  int64_t rows, int64_t columns) {
   HUSK_TRY(check_batch(args, at, like, 2));
   HUSK_TRY(args.check_same_dtype(at, like));
   HUSK_TRY(args.check_size(at, args[at].rank - 2, rows, "rows"));
@@ -64,28 +64,29 @@ inline husk_status check_matrices(const Arguments& args, uint32_t at, uint32_t l
 }
 
 // The tensor is a batch of vectors, in the batch shape of argument `like`.
-inline husk_status check_vectors(const Arguments& args, uint32_t at, uint32_t like, int64_t length,
-                                 int32_t dtype) {
+inline husk_status check_vectors(const Arguments& args, ArgumentPlace at, ArgumentPlace like,
+                                 int64_t length, int32_t dtype) {
   HUSK_TRY(check_batch(args, at, like, 1));
   HUSK_TRY(args.check_dtype(at, dtype));
   return args.check_size(at, args[at].rank - 1, length, "one for each column");
 }
 
 // The tensor is a batch of numbers, in the batch shape of argument `like`.
-inline husk_status check_numbers(const Arguments& args, uint32_t at, uint32_t like, int32_t dtype) {
+inline husk_status check_numbers(const Arguments& args, ArgumentPlace at, ArgumentPlace like,
+                                 int32_t dtype) {
   HUSK_TRY(check_batch(args, at, like, 0));
   return args.check_dtype(at, dtype);
 }
 
 // The argument is a batch of square matrices.
-inline husk_status check_square(const Arguments& args, uint32_t at) {
+inline husk_status check_square(const Arguments& args, ArgumentPlace at) {
   HUSK_TRY(args.check_tensor(at, 2, kMaxRank));
   return args.check_size(at, args[at].rank - 1, args[at].sizes[args[at].rank - 2], "it is square");
 }
 
 // A loop over the batch dimensions of argument `like`, for N tensors of that batch shape.
 template <int N>
-Loop<N> batch_loop(const Arguments& args, uint32_t like, const uint32_t (&operands)[N]) {
+Loop<N> batch_loop(const Arguments& args, ArgumentPlace like, const ArgumentPlace (&operands)[N]) {
   Loop<N> loop(args);
   loop.rank = args[like].rank - 2;
   for (int32_t d = 0; d < loop.rank; ++d) loop.sizes[d] = args[like].sizes[d];
@@ -103,7 +104,7 @@ Loop<N> batch_loop(const Arguments& args, uint32_t like, const uint32_t (&operan
 
 // The tensor has `element_rank` dimensions after batch dimensions that broadcast to those of the
 // checked output `out`, a batch of matrices.
-inline husk_status check_broadcast(const Arguments& args, uint32_t at, uint32_t out,
+inline husk_status check_broadcast(const Arguments& args, ArgumentPlace at, ArgumentPlace out,
                                    int32_t element_rank, int32_t dtype) {
   const int32_t most = args[out].rank - 2;
   HUSK_TRY(args.check_tensor(at, element_rank, most + element_rank));
@@ -119,7 +120,7 @@ inline husk_status check_broadcast(const Arguments& args, uint32_t at, uint32_t 
 // A loop over the batch dimensions of argument `out`, for N tensors whose batch dimensions
 // broadcast to them. `element_ranks` are the numbers of their other dimensions.
 template <int N>
-Loop<N> broadcast_loop(const Arguments& args, uint32_t out, const uint32_t (&operands)[N],
+Loop<N> broadcast_loop(const Arguments& args, ArgumentPlace out, const ArgumentPlace (&operands)[N],
                        const int32_t (&element_ranks)[N]) {
   Loop<N> loop(args);
   loop.rank = args[out].rank - 2;

@@ -37,7 +37,7 @@ double distance(Cancellation& cancellation, const T* a, int64_t a_step, const T*
 }
 
 // Reads the p of a p-norm.
-husk_status get_p(const Arguments& args, uint32_t at, double& p) {
+husk_status get_p(const Arguments& args, ArgumentPlace at, double& p) {
   HUSK_TRY(args.get_number(at, p));
   return p >= 0 ? husk_status{HUSK_OK}
                 : args.argument_error(at, HUSK_INVALID_ARGUMENT, "is negative");

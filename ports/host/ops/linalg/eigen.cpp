@@ -428,8 +428,8 @@ void write_vectors(const Columns<S>& t, const Columns<S>& v, const Complex128* v
 
 // Eigenvalues of argument 0 for argument `values_at`, and eigenvectors for argument `vectors_at`
 // unless it is `values_at`.
-husk_status write_eigen(const Arguments& args, uint32_t values_at, uint32_t vectors_at,
-                        uint32_t workspace_at) {
+husk_status write_eigen(const Arguments& args, ArgumentPlace values_at, ArgumentPlace vectors_at,
+                        ArgumentPlace workspace_at) {
   constexpr ArgumentsOf named("eigen", "eigenvalues");
   constexpr uint32_t kSelf = named["self"];
   HUSK_TRY(check_square(args, kSelf));

@@ -1,6 +1,8 @@
 // Operators over factors that the model has already: the parts of factors, inverses and solutions;
 // and factorizations that return parts at once. Matrices lie in the memory of the results, in the
 // dtype of the matrix.
+#include <initializer_list>
+
 #include "contracts.h"
 #include "error.h"
 #include "linalg/elimination.h"
@@ -46,7 +48,7 @@ bool copy_exchanges(const int32_t* pivots, int64_t stride, int64_t count, const 
   });
 }
 
-husk_status wrong_pivot(const Arguments& args, uint32_t at) {
+husk_status wrong_pivot(const Arguments& args, ArgumentPlace at) {
   return args.argument_error(at, HUSK_INVALID_INPUT, "has a number that is not of a row");
 }
 
@@ -82,7 +84,7 @@ husk_status linear_lu(const Arguments& args) {
   HUSK_TRY(check_workspace(args, kWorkspace, need));
   // The factors lie in the result that has the shape of the matrix.
   const uint32_t both = rows >= columns ? kL : kU;
-  HUSK_TRY(copy_elements(args, both, 0));
+  HUSK_TRY(copy_elements(args, both, kA));
   if (numel(args[kP]) == 0) return HUSK_OK;
   return visit_argument<Floats | Complexes>(args, kA, [&](auto tag) {
     using T = typename decltype(tag)::type;
@@ -133,7 +135,7 @@ husk_status lu_unpack(const Arguments& args) {
         return valid && copy_exchanges(pivots, stride, count, p);
       });
     }
-    for (uint32_t out = 5; out <= 6; ++out) {
+    for (uint32_t out : {kL, kU}) {
       if (!data || numel(args[out]) == 0) continue;
       each(batch_loop(args, out, {kLUData, out}), [&](const int64_t(&at)[2]) {
         copy_triangle(matrix_at<T>(args, kLUData, at[0]), matrix_at<T>(args, out, at[1]),

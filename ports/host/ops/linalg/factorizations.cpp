@@ -38,10 +38,10 @@ husk_status factorization_error(const Arguments& args, int64_t info, const char*
               static_cast<long long>(info));
 }
 
-// Copies argument 0 to output `lu_at` and factors it there. Writes the pivots, and, if info_at
+// Copies A to output `lu_at` and factors it there. Writes the pivots, and, if info_at
 // differs from lu_at, the number of the first zero pivot of each matrix.
-husk_status factor(const Arguments& args, uint32_t lu_at, uint32_t pivots_at, uint32_t info_at,
-                   bool pivot, bool check) {
+husk_status factor(const Arguments& args, ArgumentPlace lu_at, ArgumentPlace pivots_at,
+                   ArgumentPlace info_at, bool pivot, bool check) {
   constexpr ArgumentsOf named("linear_det", "linear_slogdet", "linear_solve", "lu_factor");
   constexpr uint32_t kA = named["A"];
   const int64_t rows = args[kA].sizes[args[kA].rank - 2],
@@ -53,7 +53,7 @@ husk_status factor(const Arguments& args, uint32_t lu_at, uint32_t pivots_at, ui
   HUSK_TRY(check_vectors(args, pivots_at, kA, rows < columns ? rows : columns, HUSK_I32));
   const bool writes_info = info_at != lu_at;
   if (writes_info) HUSK_TRY(check_numbers(args, info_at, kA, HUSK_I32));
-  HUSK_TRY(copy_elements(args, lu_at, 0));
+  HUSK_TRY(copy_elements(args, lu_at, kA));
   int32_t failed_info = 0;
   const husk_op_arg& pivots = args[pivots_at];
   HUSK_TRY(visit_argument<Floats | Complexes>(args, kA, [&](auto tag) {

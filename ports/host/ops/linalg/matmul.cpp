@@ -15,17 +15,15 @@ namespace husk::host {
 
 namespace {
 
-// The positions of an op's operands among its arguments. beta multiplies `self`, which may be
-// absent.
+// The positions of an op's operands among its arguments. beta multiplies `self`. An op without
+// `self` has kNoArgument for it, beta and alpha.
 struct Operands {
-  static constexpr uint32_t kNone = 0xffffffff;
-  uint32_t self, a, b, beta, alpha, out;
+  ArgumentPlace self, a, b, beta, alpha, out;
   int32_t rank;
 };
 
 constexpr Operands product_operands(const ArgumentsOf& named, int32_t rank) {
-  return {Operands::kNone, named["self"], named["mat2"], Operands::kNone,
-          Operands::kNone, named["out"],  rank};
+  return {kNoArgument, named["self"], named["mat2"], kNoArgument, kNoArgument, named["out"], rank};
 }
 constexpr Operands addition_operands(const ArgumentsOf& named, const char* a, const char* b,
                                      int32_t rank) {
@@ -76,7 +74,7 @@ husk_status multiply(const Arguments& args, const Operands& at,
   product.activation = activation;
   int64_t self[3] = {};
   bool adds = false;
-  if (at.self != Operands::kNone) {
+  if (at.self != kNoArgument) {
     HUSK_TRY(broadcast_self(args, at, self));
     HUSK_TRY(args.get_number(at.beta, product.beta));
     HUSK_TRY(args.get_number(at.alpha, product.alpha));
@@ -171,7 +169,7 @@ husk_status linear(const Arguments& args) {
   return HUSK_OK;
 }
 
-husk_status pack_operand(const Arguments& args, uint32_t operand, int32_t along,
+husk_status pack_operand(const Arguments& args, ArgumentPlace operand, int32_t along,
                          husk_packing& packing) {
   if (packing.argument != operand) return HUSK_OK;
   const Device* device = nullptr;
@@ -199,7 +197,7 @@ husk_status pack_mm(const Arguments& args, husk_packing& packing) {
   return pack_operand(args, kMat2, 0, packing);
 }
 husk_status pack_addmm(const Arguments& args, husk_packing& packing) {
-  constexpr ArgumentsOf named("addmm");
+  constexpr ArgumentsOf named("addmm", "addmm_activation");
   constexpr uint32_t kMat2 = named["mat2"];
   return pack_operand(args, kMat2, 0, packing);
 }

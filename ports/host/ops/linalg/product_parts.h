@@ -88,7 +88,7 @@ inline void run_product_in_parts(const Arguments& args, const Device& device,
 
 // Packs argument `operand`, a matrix that is the second operand of a product and whose depth lies
 // along dimension `along`, if that is the argument that husk_op.pack is asked for.
-husk_status pack_operand(const Arguments& args, uint32_t operand, int32_t along,
+husk_status pack_operand(const Arguments& args, ArgumentPlace operand, int32_t along,
                          husk_packing& packing);
 
 }  // namespace husk::host

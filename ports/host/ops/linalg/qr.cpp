@@ -22,7 +22,7 @@ void store_upper(const Columns<S>& from, const Place& to) {
 }
 
 // The tensor has no elements, as an output has that is not asked for.
-husk_status check_empty(const Arguments& args, uint32_t at) {
+husk_status check_empty(const Arguments& args, ArgumentPlace at) {
   HUSK_TRY(args.check_tensor(at, 1, kMaxRank));
   return numel(args[at]) == 0
              ? husk_status{HUSK_OK}

@@ -12,7 +12,7 @@ namespace {
 
 // Expands an operand: inserts the dimensions that argument `dims_at` names, with stride 0. Writes
 // strides over `rank` dimensions, and the sizes of the operand to `sizes`.
-husk_status expand(const Arguments& args, uint32_t at, uint32_t dims_at, int32_t rank,
+husk_status expand(const Arguments& args, ArgumentPlace at, ArgumentPlace dims_at, int32_t rank,
                    int64_t* sizes, int64_t* strides) {
   const husk_op_arg& dims = args[dims_at];
   const husk_op_arg operand = with_safe_strides(args[at]);
@@ -50,7 +50,8 @@ husk_status expand(const Arguments& args, uint32_t at, uint32_t dims_at, int32_t
 husk_status trilinear(const Arguments& args) {
   constexpr ArgumentsOf named("trilinear");
   constexpr uint32_t kI1 = named["i1"], kI2 = named["i2"], kI3 = named["i3"],
-                     kExpand1 = named["expand1"], kSumdim = named["sumdim"], kOut = named["out"];
+                     kExpand1 = named["expand1"], kExpand2 = named["expand2"],
+                     kExpand3 = named["expand3"], kSumdim = named["sumdim"], kOut = named["out"];
   for (const uint32_t at : {kI1, kI2, kI3}) HUSK_TRY(args.check_tensor(at));
   HUSK_TRY(args.check_tensor(kOut));
   HUSK_TRY(args.check_same_dtype(kI2, kI1));
@@ -64,8 +65,10 @@ husk_status trilinear(const Arguments& args) {
   Loop<4> kept(args), summed(args);
   int64_t sizes[kMaxRank], strides[3][kMaxRank];
   for (int64_t d = 0; d < rank; ++d) sizes[d] = 1;
-  for (uint32_t i = 0; i < 3; ++i)
-    HUSK_TRY(expand(args, i, 3 + i, static_cast<int32_t>(rank), sizes, strides[i]));
+  constexpr uint32_t kOperands[] = {kI1, kI2, kI3}, kExpands[] = {kExpand1, kExpand2, kExpand3};
+  for (int i = 0; i < 3; ++i)
+    HUSK_TRY(
+        expand(args, kOperands[i], kExpands[i], static_cast<int32_t>(rank), sizes, strides[i]));
   uint32_t sums = 0;
   for (int64_t i = 0; i < args[kSumdim].count; ++i) {
     if (args[kSumdim].sizes[i] < 0 || args[kSumdim].sizes[i] >= rank)

@@ -177,7 +177,7 @@ double bring_into_range(const Columns<S>& m) {
 // Hands out matrices in a checked workspace.
 class Workspace : public WorkspaceMemory {
  public:
-  Workspace(const Arguments& args, uint32_t at)
+  Workspace(const Arguments& args, ArgumentPlace at)
       : WorkspaceMemory(args, at), cancellation(args.cancellation) {}
 
   template <class S>
@@ -190,13 +190,13 @@ class Workspace : public WorkspaceMemory {
 };
 
 // The number of f64 values of an element of argument `at` in a workspace.
-inline int64_t width_of(const Arguments& args, uint32_t at) {
+inline int64_t width_of(const Arguments& args, ArgumentPlace at) {
   return args[at].dtype == HUSK_C64 || args[at].dtype == HUSK_C128 ? 2 : 1;
 }
 
 // Calls f(Tag<double>()) or f(Tag<Complex128>()), for the dtype of argument `at`.
 template <class F>
-husk_status visit_wide(const Arguments& args, uint32_t at, F&& f) {
+husk_status visit_wide(const Arguments& args, ArgumentPlace at, F&& f) {
   switch (args[at].dtype) {
     case HUSK_F32:
     case HUSK_F64: return f(Tag<double>()), husk_status{HUSK_OK};

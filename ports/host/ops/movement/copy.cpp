@@ -71,8 +71,8 @@ using Widest = std::conditional_t<
 
 }  // namespace
 
-husk_status copy_between(const Arguments& args, uint32_t to_at, const husk_op_arg& to,
-                         uint32_t from_at, const husk_op_arg& from) {
+husk_status copy_between(const Arguments& args, ArgumentPlace to_at, const husk_op_arg& to,
+                         ArgumentPlace from_at, const husk_op_arg& from) {
   Loop<2> loop(args);
   loop.shape(to);
   if (!broadcast(from, to.sizes, to.rank, loop.strides[1])) {
@@ -105,7 +105,7 @@ husk_status copy_between(const Arguments& args, uint32_t to_at, const husk_op_ar
   return supported ? husk_status{HUSK_OK} : args.unsupported_dtype(to_at);
 }
 
-husk_status copy_elements(const Arguments& args, uint32_t to, uint32_t from) {
+husk_status copy_elements(const Arguments& args, ArgumentPlace to, ArgumentPlace from) {
   HUSK_TRY(args.check_tensor(to));
   HUSK_TRY(args.check_tensor(from));
   return copy_between(args, to, args[to], from, args[from]);
@@ -114,7 +114,8 @@ husk_status copy_elements(const Arguments& args, uint32_t to, uint32_t from) {
 namespace {
 
 // Copies argument `from_at` to an output of the shape of argument `like_at`.
-husk_status copy_like(const Arguments& args, uint32_t like_at, uint32_t out_at, uint32_t from_at) {
+husk_status copy_like(const Arguments& args, ArgumentPlace like_at, ArgumentPlace out_at,
+                      ArgumentPlace from_at) {
   HUSK_TRY(args.check_tensor(like_at));
   HUSK_TRY(args.check_tensor(out_at));
   HUSK_TRY(args.check_same_shape(out_at, like_at));

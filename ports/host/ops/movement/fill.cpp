@@ -11,7 +11,7 @@ namespace husk::host {
 namespace {
 
 // Fills the output with the value of an argument, a scalar or a tensor that broadcasts.
-husk_status fill_with(const Arguments& args, uint32_t out_at, uint32_t value_at) {
+husk_status fill_with(const Arguments& args, ArgumentPlace out_at, ArgumentPlace value_at) {
   HUSK_TRY(args.check_tensor(out_at));
   if (args[value_at].kind == HUSK_ARG_TENSOR) return copy_elements(args, out_at, value_at);
   Scalar scalar;
@@ -32,7 +32,7 @@ husk_status fill_with(const Arguments& args, uint32_t out_at, uint32_t value_at)
 
 // Copies `from`, made from argument `from_at`, into the part of an output that begins at index
 // `starts` and has the shape of `from`.
-husk_status copy_part(const Arguments& args, uint32_t out_at, uint32_t from_at,
+husk_status copy_part(const Arguments& args, ArgumentPlace out_at, ArgumentPlace from_at,
                       const husk_op_arg& from, const int64_t* starts) {
   husk_op_arg part = args[out_at];
   int64_t offset = 0;
@@ -79,7 +79,7 @@ husk_status cat(const Arguments& args) {
   for (int64_t i = 0; i < list.count; ++i) {
     const husk_op_arg& tensor = list.tensors[i];
     const Op element{args.op, nullptr, "tensors"};
-    HUSK_TRY(Arguments(element, args, &tensor, 1).check_tensor(0));
+    HUSK_TRY(Arguments(element, args, &tensor, 1).check_tensor(0u));
     if (tensor.rank == 1 && tensor.sizes[0] == 0 && out.rank != 1) continue;  // as in PyTorch
     bool fits = tensor.rank == out.rank && out.rank > 0;
     for (int32_t d = 0; fits && d < out.rank; ++d) {

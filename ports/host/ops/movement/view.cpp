@@ -54,7 +54,7 @@ constexpr ArgumentsOf kViews("view_alias", "view_diagonal", "view_expand", "view
                              "view_slice", "view_transpose", "view_unsqueeze");
 
 // Checks self and the output.
-husk_status check_self_and_out(const Arguments& args, uint32_t out) {
+husk_status check_self_and_out(const Arguments& args, ArgumentPlace out) {
   constexpr uint32_t kSelf = kViews["self"];
   HUSK_TRY(args.check_tensor(kSelf, 0, kMaxRank - 1));
   HUSK_TRY(args.check_tensor(out, 0, kMaxRank - 1));
@@ -62,7 +62,7 @@ husk_status check_self_and_out(const Arguments& args, uint32_t out) {
 }
 
 // Copies a view of self to an output that must have exactly its shape.
-husk_status copy_view(const Arguments& args, uint32_t out, const husk_op_arg& view) {
+husk_status copy_view(const Arguments& args, ArgumentPlace out, const husk_op_arg& view) {
   constexpr uint32_t kSelf = kViews["self"];
   HUSK_TRY(args.check_tensor(out, view.rank, view.rank));
   for (int32_t d = 0; d < view.rank; ++d)
@@ -71,7 +71,7 @@ husk_status copy_view(const Arguments& args, uint32_t out, const husk_op_arg& vi
 }
 
 // Copies elements in order. The shapes may differ, the numbers of elements may not.
-husk_status copy_in_order(const Arguments& args, uint32_t out_at) {
+husk_status copy_in_order(const Arguments& args, ArgumentPlace out_at) {
   constexpr ArgumentsOf named("view_alias", "view_reshape");
   constexpr uint32_t kSelf = named["self"];
   HUSK_TRY(check_self_and_out(args, out_at));
@@ -111,7 +111,7 @@ int32_t dtype_of_bytes(int64_t bytes) {
 
 // Reinterprets the tensor as elements of `bytes` bytes. Larger elements become a new last
 // dimension.
-husk_status split_elements(const Arguments& args, uint32_t at, int64_t bytes, View& v) {
+husk_status split_elements(const Arguments& args, ArgumentPlace at, int64_t bytes, View& v) {
   const int64_t ratio = dtype_bytes(v.tensor.dtype) / bytes;
   v.tensor.dtype = dtype_of_bytes(bytes);
   for (int32_t d = 0; d < v.tensor.rank; ++d) v.strides[d] *= ratio;
@@ -123,7 +123,7 @@ husk_status split_elements(const Arguments& args, uint32_t at, int64_t bytes, Vi
 }
 
 // Splits the last dimension into groups of `ratio`, which become a new last dimension.
-husk_status group_last(const Arguments& args, uint32_t at, int64_t ratio, View& v) {
+husk_status group_last(const Arguments& args, ArgumentPlace at, int64_t ratio, View& v) {
   const int32_t last = v.tensor.rank - 1;
   if (last < 0 || v.sizes[last] % ratio != 0) {
     return args.argument_error(
@@ -139,7 +139,8 @@ husk_status group_last(const Arguments& args, uint32_t at, int64_t ratio, View& 
 
 // Copies the bytes of self to an output of another dtype. If the element size changes, the
 // size of the last dimension changes too, unless a dimension is added or dropped for it.
-husk_status reinterpret(const Arguments& args, uint32_t out_at, bool adds_dim, bool drops_dim) {
+husk_status reinterpret(const Arguments& args, ArgumentPlace out_at, bool adds_dim,
+                        bool drops_dim) {
   constexpr ArgumentsOf named("view_as_complex", "view_as_real", "view_dtype");
   constexpr uint32_t kSelf = named["self"];
   HUSK_TRY(args.check_tensor(kSelf, 0, kMaxRank - 1));

@@ -3,6 +3,7 @@
 #include "nn/attention.h"
 
 #include <cmath>
+#include <initializer_list>
 
 #include "contracts.h"
 #include "core/arguments.h"
@@ -41,7 +42,7 @@ husk_status check_shapes(const Arguments& args, Attention& a) {
   constexpr ArgumentsOf named("attention");
   constexpr uint32_t kQuery = named["query"], kKey = named["key"], kValue = named["value"],
                      kOutput = named["output"], kLogsumexp = named["logsumexp"];
-  for (uint32_t i = 0; i < 3; ++i) {
+  for (uint32_t i : {kQuery, kKey, kValue}) {
     HUSK_TRY(args.check_tensor(i, 4, 4));
     HUSK_TRY(args.check_same_dtype(i, kQuery));
     HUSK_TRY(args.check_size(i, 0, args[kQuery].sizes[0], "the query's batches"));

@@ -18,8 +18,12 @@ namespace husk::host {
 
 namespace {
 
+// The two operators of one convolution, and all three.
+constexpr ArgumentsOf kPlain("convolution", "fused_convolution"),
+    kAll("convolution", "convolution_depthwise", "fused_convolution");
+
 // Reads a list with one number for each spatial dimension, or with one number for all of them.
-husk_status get_spatial(const Arguments& args, uint32_t at, int32_t dims, int64_t min_value,
+husk_status get_spatial(const Arguments& args, ArgumentPlace at, int32_t dims, int64_t min_value,
                         int64_t* out) {
   const bool is_single = args[at].kind == HUSK_ARG_INTS && args[at].count == 1;
   HUSK_TRY(args.check_ints(at, is_single ? 1 : dims));
@@ -48,13 +52,13 @@ void set_channels(const husk_op_arg& weight, Convolution& c) {
   }
 }
 
-husk_status check_channels(const Arguments& args, uint32_t out, const husk_op_arg& weight,
+husk_status check_channels(const Arguments& args, ArgumentPlace out, const husk_op_arg& weight,
                            Convolution& c) {
-  constexpr ArgumentsOf named("convolution", "convolution_depthwise", "fused_convolution");
-  constexpr uint32_t kInput = named["input"], kWeight = named["weight"];
+  constexpr uint32_t kInput = kPlain["input"], kWeight = kPlain["weight"],
+                     kGroups = kPlain["groups"];
   const husk_op_arg& input = args[kInput];
-  HUSK_TRY(args.get_int(8, c.groups));
-  if (c.groups < 1) return args.argument_error(8, HUSK_INVALID_ARGUMENT, "is not positive");
+  HUSK_TRY(args.get_int(kGroups, c.groups));
+  if (c.groups < 1) return args.argument_error(kGroups, HUSK_INVALID_ARGUMENT, "is not positive");
   c.batch = input.sizes[0];
   if (c.transposed) HUSK_TRY(args.check_size(kWeight, 0, input.sizes[1], "the input's channels"));
   set_channels(weight, c);
@@ -63,7 +67,7 @@ husk_status check_channels(const Arguments& args, uint32_t out, const husk_op_ar
   int64_t all_in = 0, all_out = 0;
   if (!checked_multiply(c.in_channels, c.groups, all_in) ||
       !checked_multiply(c.out_channels, c.groups, all_out))
-    return args.argument_error(8, HUSK_INVALID_ARGUMENT, "is too large for the weights");
+    return args.argument_error(kGroups, HUSK_INVALID_ARGUMENT, "is too large for the weights");
   HUSK_TRY(args.check_size(kInput, 1, all_in, "groups times the channels of the weights"));
   HUSK_TRY(args.check_size(out, 0, c.batch, "the input's images"));
   return args.check_size(out, 1, all_out, "the weights' output channels");
@@ -83,19 +87,25 @@ bool compute_out(ConvolutionAxis& a, bool transposed, int64_t extra) {
   return true;
 }
 
+// The places of the arguments that say which elements of the input a position reads.
+struct SpatialPlaces {
+  ArgumentPlace stride, padding, dilation;
+};
+
 // The spatial arguments, one number for each dimension.
 struct Spatial {
   int64_t stride[kAxes], padding[kAxes], dilation[kAxes], extra[kAxes] = {};
 
-  // Reads the stride, the padding and the dilation, which are arguments `at` to `at + 2`.
-  husk_status read_plain(const Arguments& args, uint32_t at, int32_t dims) {
-    HUSK_TRY(get_spatial(args, at, dims, 1, stride));
-    HUSK_TRY(get_spatial(args, at + 1, dims, 0, padding));
-    return get_spatial(args, at + 2, dims, 1, dilation);
+  husk_status read_plain(const Arguments& args, SpatialPlaces at, int32_t dims) {
+    HUSK_TRY(get_spatial(args, at.stride, dims, 1, stride));
+    HUSK_TRY(get_spatial(args, at.padding, dims, 0, padding));
+    return get_spatial(args, at.dilation, dims, 1, dilation);
   }
   husk_status read(const Arguments& args, int32_t dims) {
-    HUSK_TRY(read_plain(args, 3, dims));
-    return get_spatial(args, 7, dims, 0, extra);
+    constexpr SpatialPlaces kSpatial = {kPlain["stride"], kPlain["padding"], kPlain["dilation"]};
+    constexpr uint32_t kOutputPadding = kPlain["output_padding"];
+    HUSK_TRY(read_plain(args, kSpatial, dims));
+    return get_spatial(args, kOutputPadding, dims, 0, extra);
   }
   // Writes the axis of a spatial dimension, but for its strides and its output size.
   void set_axis(int32_t dim, int64_t in, int64_t kernel, ConvolutionAxis& a) const {
@@ -110,10 +120,9 @@ struct Spatial {
 // The axis of a dimension that the tensors do not have.
 constexpr ConvolutionAxis kNoAxis = {1, 1, 1, 1, 0, 1, 0, 0, 0, 0};
 
-husk_status check_axes(const Arguments& args, uint32_t out, const husk_op_arg& input,
+husk_status check_axes(const Arguments& args, ArgumentPlace out, const husk_op_arg& input,
                        const husk_op_arg& weight, Convolution& c) {
-  constexpr ArgumentsOf named("convolution", "convolution_depthwise", "fused_convolution");
-  constexpr uint32_t kInput = named["input"];
+  constexpr uint32_t kInput = kPlain["input"];
   const int32_t dims = input.rank - 2;
   Spatial spatial;
   HUSK_TRY(spatial.read(args, dims));
@@ -136,22 +145,25 @@ husk_status check_axes(const Arguments& args, uint32_t out, const husk_op_arg& i
 }
 
 // Reads `bias` or `channel_scale`, a vector over the output's channels or none.
-husk_status get_vector(const Arguments& args, uint32_t at, const Convolution& c, const void*& data,
-                       int64_t& stride) {
+husk_status get_vector(const Arguments& args, ArgumentPlace at, const Convolution& c,
+                       const void*& data, int64_t& stride) {
+  constexpr uint32_t kInput = kAll["input"];
   if (args.none(at)) return HUSK_OK;
   HUSK_TRY(args.check_tensor(at, 1, 1));
-  HUSK_TRY(args.check_same_dtype(at, 0));
+  HUSK_TRY(args.check_same_dtype(at, kInput));
   HUSK_TRY(args.check_vector(at, c.groups * c.out_channels, "the output's channels"));
   data = args[at].data;
   stride = args[at].strides[0];
   return HUSK_OK;
 }
 
-husk_status get_residual(const Arguments& args, uint32_t at, uint32_t out, Convolution& c) {
+husk_status get_residual(const Arguments& args, ArgumentPlace at, ArgumentPlace out,
+                         Convolution& c) {
+  constexpr uint32_t kInput = kPlain["input"];
   if (args.none(at)) return HUSK_OK;
   const int32_t rank = args[out].rank;
   HUSK_TRY(args.check_tensor(at, rank, rank));
-  HUSK_TRY(args.check_same_dtype(at, 0));
+  HUSK_TRY(args.check_same_dtype(at, kInput));
   HUSK_TRY(args.check_same_shape(at, out));
   c.residual = args[at].data;
   c.residual_image = args[at].strides[0];
@@ -161,16 +173,16 @@ husk_status get_residual(const Arguments& args, uint32_t at, uint32_t out, Convo
 }
 
 // Reads the arguments that both operators have. `out` is the place of the output.
-husk_status get_convolution(const Arguments& args, uint32_t out, Convolution& c) {
-  constexpr ArgumentsOf named("convolution", "convolution_depthwise", "fused_convolution");
-  constexpr uint32_t kInput = named["input"], kWeight = named["weight"], kBias = named["bias"];
+husk_status get_convolution(const Arguments& args, ArgumentPlace out, Convolution& c) {
+  constexpr uint32_t kInput = kPlain["input"], kWeight = kPlain["weight"], kBias = kPlain["bias"],
+                     kTransposed = kPlain["transposed"];
   HUSK_TRY(args.check_tensor(kInput, 3, 2 + kAxes));
   const int32_t rank = args[kInput].rank;
   HUSK_TRY(args.check_tensor(kWeight, rank, rank));
   HUSK_TRY(args.check_tensor(out, rank, rank));
   HUSK_TRY(args.check_same_dtype(kWeight, kInput));
   HUSK_TRY(args.check_same_dtype(out, kInput));
-  HUSK_TRY(args.get_bool(6, c.transposed));
+  HUSK_TRY(args.get_bool(kTransposed, c.transposed));
   // Tensors without elements have strides that say nothing.
   const husk_op_arg input = with_safe_strides(args[kInput]),
                     weight = with_safe_strides(args[kWeight]);
@@ -229,16 +241,17 @@ const ConvolutionKernels* kernels_of(const Device& device) {
 // ConvolutionParts::next for a source that is a Parts.
 bool next_part(void* source, int64_t& part) { return static_cast<Parts*>(source)->next(part); }
 
-husk_status run(const Arguments& args, uint32_t out, Convolution& c) {
+husk_status run(const Arguments& args, ArgumentPlace out, Convolution& c) {
+  constexpr uint32_t kInput = kPlain["input"], kWeight = kPlain["weight"];
   const Device* device;
   HUSK_TRY(args.get_device(device));
-  c.packed = args.packed(1);
+  c.packed = args.packed(kWeight);
   c.packs = c.packed != nullptr;
   if (!c.transposed) {
     join_axes(c);
     move_points_first(c);
   }
-  return visit_argument<Floats | Halves>(args, 0, [&](auto) {
+  return visit_argument<Floats | Halves>(args, kInput, [&](auto) {
     if (numel(args[out]) == 0) return;
     const ConvolutionKernels* kernels = kernels_of(*device);
     const double work = static_cast<double>(numel(args[out])) *
@@ -254,12 +267,15 @@ husk_status run(const Arguments& args, uint32_t out, Convolution& c) {
 // are taken for those of a small image: a run with others may choose another method, and then packs
 // the weights itself. Returns false if something else is unknown or wrong, which a run reports.
 bool get_packing(const Arguments& args, Convolution& c) {
+  constexpr uint32_t kInput = kPlain["input"], kWeight = kPlain["weight"],
+                     kTransposed = kPlain["transposed"], kGroups = kPlain["groups"];
   constexpr int64_t kUnknownSize = 32;
-  const husk_op_arg &input = args[0], &weight = args[1];
+  const husk_op_arg &input = args[kInput], &weight = args[kWeight];
   const int32_t rank = weight.rank, dims = rank - 2;
   Spatial spatial;
-  if (args.check_tensor(1, 3, 2 + kAxes) != HUSK_OK || args.get_bool(6, c.transposed) != HUSK_OK ||
-      args.get_int(8, c.groups) != HUSK_OK || spatial.read(args, dims) != HUSK_OK ||
+  if (args.check_tensor(kWeight, 3, 2 + kAxes) != HUSK_OK ||
+      args.get_bool(kTransposed, c.transposed) != HUSK_OK ||
+      args.get_int(kGroups, c.groups) != HUSK_OK || spatial.read(args, dims) != HUSK_OK ||
       input.kind != HUSK_ARG_TENSOR || input.rank != rank || c.groups < 1 ||
       weight.sizes[0] % c.groups != 0)
     return false;
@@ -292,24 +308,37 @@ bool get_packing(const Arguments& args, Convolution& c) {
 
 // ---- a convolution and a depthwise one ----
 
-// The places of the arguments of husk::convolution_depthwise.
+// The places of the arguments of one of the two convolutions of husk::convolution_depthwise.
 struct PairPlaces {
-  static constexpr uint32_t kInput = 0, kOut = 15;
-  uint32_t weight, bias, stride, scale, activation;
+  ArgumentPlace weight, bias;
+  SpatialPlaces spatial;
+  ArgumentPlace scale, activation;
 };
 constexpr int64_t kMaxPairTaps = 512;  // of the depthwise one, whose taps lie on the stack
-constexpr PairPlaces kFirst = {1, 2, 3, 6, 7}, kSecond = {8, 9, 10, 13, 14};
+constexpr ArgumentsOf kPair("convolution_depthwise");
+constexpr uint32_t kPairInput = kPair["input"], kPairOut = kPair["out"];
+constexpr PairPlaces kFirst = {kPair["weight"],
+                               kPair["bias"],
+                               {kPair["stride"], kPair["padding"], kPair["dilation"]},
+                               kPair["channel_scale"],
+                               kPair["activation"]};
+constexpr PairPlaces kSecond = {
+    kPair["depthwise_weight"],
+    kPair["depthwise_bias"],
+    {kPair["depthwise_stride"], kPair["depthwise_padding"], kPair["depthwise_dilation"]},
+    kPair["depthwise_scale"],
+    kPair["depthwise_activation"]};
 
 // Reads the weights of one of the two convolutions, and the geometry, but for the sizes and strides
 // of its input and output.
 husk_status get_pair_weight(const Arguments& args, const PairPlaces& at, Convolution& c) {
   HUSK_TRY(args.check_tensor(at.weight, 4, 4));
-  HUSK_TRY(args.check_same_dtype(at.weight, PairPlaces::kInput));
+  HUSK_TRY(args.check_same_dtype(at.weight, kPairInput));
   const husk_op_arg& weight = args[at.weight];
   if (numel(weight) == 0)
     return args.argument_error(at.weight, HUSK_INVALID_ARGUMENT, "has no elements");
   Spatial spatial;
-  HUSK_TRY(spatial.read_plain(args, at.stride, 2));
+  HUSK_TRY(spatial.read_plain(args, at.spatial, 2));
   c.dtype = weight.dtype;
   c.weight = weight.data;
   c.packed = args.packed(at.weight);
@@ -346,20 +375,20 @@ husk_status get_pair_weights(const Arguments& args, ConvolutionPair& pair) {
 
 // Writes the sizes of the results along both axes.
 husk_status get_pair_sizes(const Arguments& args, ConvolutionPair& pair) {
-  const husk_op_arg input = with_safe_strides(args[PairPlaces::kInput]);
-  const husk_op_arg& out = args[PairPlaces::kOut];
+  const husk_op_arg input = with_safe_strides(args[kPairInput]);
+  const husk_op_arg& out = args[kPairOut];
   for (int32_t d = 0; d < 2; ++d) {
     ConvolutionAxis &first = pair.first.axis[1 + d], &second = pair.second.axis[1 + d];
     first.in = input.sizes[2 + d];
     first.in_stride = input.strides[2 + d];
     if (!compute_out(first, false, 0))
-      return args.argument_error(PairPlaces::kInput, HUSK_UNSUPPORTED, "or weight is too large");
+      return args.argument_error(kPairInput, HUSK_UNSUPPORTED, "or weight is too large");
     second.in = first.out;
     second.out_stride = out.strides[2 + d];
     if (!compute_out(second, false, 0))
       return args.argument_error(kSecond.weight, HUSK_UNSUPPORTED, "is too large");
-    HUSK_TRY(args.check_size(PairPlaces::kOut, 2 + d, second.out,
-                             "what strides, paddings and dilations give"));
+    HUSK_TRY(
+        args.check_size(kPairOut, 2 + d, second.out, "what strides, paddings and dilations give"));
   }
   return HUSK_OK;
 }
@@ -371,17 +400,16 @@ husk_status get_pair_vectors(const Arguments& args, const PairPlaces& at, Convol
 }
 
 husk_status get_pair(const Arguments& args, ConvolutionPair& pair) {
-  constexpr uint32_t kInput = PairPlaces::kInput, kOut = PairPlaces::kOut;
-  HUSK_TRY(args.check_tensor(kInput, 4, 4));
-  HUSK_TRY(args.check_tensor(kOut, 4, 4));
-  HUSK_TRY(args.check_same_dtype(kOut, kInput));
+  HUSK_TRY(args.check_tensor(kPairInput, 4, 4));
+  HUSK_TRY(args.check_tensor(kPairOut, 4, 4));
+  HUSK_TRY(args.check_same_dtype(kPairOut, kPairInput));
   HUSK_TRY(get_pair_weights(args, pair));
   Convolution &first = pair.first, &second = pair.second;
-  const husk_op_arg input = with_safe_strides(args[kInput]);
-  const husk_op_arg& out = args[kOut];
-  HUSK_TRY(args.check_size(kInput, 1, first.in_channels, "the channels of the weights"));
-  HUSK_TRY(args.check_size(kOut, 0, input.sizes[0], "the input's images"));
-  HUSK_TRY(args.check_size(kOut, 1, second.groups, "the weights' output channels"));
+  const husk_op_arg input = with_safe_strides(args[kPairInput]);
+  const husk_op_arg& out = args[kPairOut];
+  HUSK_TRY(args.check_size(kPairInput, 1, first.in_channels, "the channels of the weights"));
+  HUSK_TRY(args.check_size(kPairOut, 0, input.sizes[0], "the input's images"));
+  HUSK_TRY(args.check_size(kPairOut, 1, second.groups, "the weights' output channels"));
   first.batch = second.batch = input.sizes[0];
   first.input = input.data;
   first.input_image = input.strides[0];
@@ -399,7 +427,7 @@ husk_status get_pair(const Arguments& args, ConvolutionPair& pair) {
 }  // namespace
 
 husk_status pack_convolution(const Arguments& args, husk_packing& packing) {
-  constexpr uint32_t kWeight = 1;
+  constexpr uint32_t kWeight = kPlain["weight"];
   Convolution c{};
   const Device* device;
   HUSK_TRY(args.get_device(device));
@@ -439,7 +467,7 @@ husk_status convolution_depthwise(const Arguments& args) {
   HUSK_TRY(get_pair(args, pair));
   const Device* device;
   HUSK_TRY(args.get_device(device));
-  const husk_op_arg& out = args[PairPlaces::kOut];
+  const husk_op_arg& out = args[kPairOut];
   const ConvolutionKernels* kernels = kernels_of(*device);
   const bool is_empty = numel(out) == 0;
   const ConvolutionPartCount count = is_empty ? ConvolutionPartCount{}
@@ -447,7 +475,7 @@ husk_status convolution_depthwise(const Arguments& args) {
   if (!is_empty && count.parts == 0)
     return args.argument_error(kSecond.weight, HUSK_UNSUPPORTED,
                                "reads more elements at a time than are kept");
-  return visit_argument<Floats | Halves>(args, PairPlaces::kInput, [&](auto) {
+  return visit_argument<Floats | Halves>(args, kPairInput, [&](auto) {
     if (is_empty) return;
     const double work = static_cast<double>(numel(out)) *
                         static_cast<double>(pair.first.in_channels * pair.first.taps +

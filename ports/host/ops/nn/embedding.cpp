@@ -1,6 +1,7 @@
 // aten::_embedding_bag, _embedding_bag_forward_only and embedding_renorm. Each index and offset is
 // read once and checked where it is used, because another thread may change it.
 #include <cmath>
+#include <initializer_list>
 
 #include "contracts.h"
 #include "core/arguments.h"
@@ -127,7 +128,7 @@ husk_status write_backward_outputs(const Arguments& args, const Bags& b) {
 }
 
 // Reads an optional output. `out` becomes null if the output is left out or empty.
-husk_status get_optional_output(const Arguments& args, uint32_t at, int64_t length,
+husk_status get_optional_output(const Arguments& args, ArgumentPlace at, int64_t length,
                                 const husk_op_arg*& out) {
   out = nullptr;
   if (args.none(at)) return HUSK_OK;
@@ -153,7 +154,7 @@ husk_status embedding_bag(const Arguments& args) {
   HUSK_TRY(args.check_tensor(kWeight, 2, 2));
   HUSK_TRY(args.check_tensor(kIndices, 1, 1));
   HUSK_TRY(args.check_tensor(kOffsets, 1, 1));
-  for (uint32_t i = 1; i < 3; ++i) HUSK_TRY(args.check_index_dtype(i));
+  for (uint32_t i : {kIndices, kOffsets}) HUSK_TRY(args.check_index_dtype(i));
   Bags b{};
   b.weight = &args[kWeight];
   b.indices = &args[kIndices];

@@ -24,8 +24,8 @@ int64_t start_of(int64_t i, int64_t in, int64_t out) { return i / out * in + i %
 int64_t end_of(int64_t i, int64_t in, int64_t out) { return 1 + ((i + 1) * in - 1) / out; }
 
 // Checks the arguments and reads the geometry.
-husk_status read(const Arguments& args, int32_t spatial, uint32_t out_at, bool with_indices,
-                 Pool& p) {
+husk_status read(const Arguments& args, int32_t spatial, ArgumentPlace out_at,
+                 ArgumentPlace indices_at, Pool& p) {
   constexpr ArgumentsOf named("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d",
                               "adaptive_max_pool2d", "adaptive_max_pool3d");
   constexpr uint32_t kSelf = named["self"], kOutputSize = named["output_size"];
@@ -34,13 +34,14 @@ husk_status read(const Arguments& args, int32_t spatial, uint32_t out_at, bool w
   HUSK_TRY(args.check_ints(kOutputSize, spatial));
   HUSK_TRY(args.check_tensor(out_at, rank, rank));
   HUSK_TRY(args.check_same_dtype(out_at, kSelf));
+  const bool with_indices = indices_at != kNoArgument;
   if (with_indices) {
-    HUSK_TRY(args.check_tensor(out_at + 1, rank, rank));
-    HUSK_TRY(args.check_dtype(out_at + 1, HUSK_I64));
-    HUSK_TRY(args.check_same_shape(out_at + 1, out_at));
+    HUSK_TRY(args.check_tensor(indices_at, rank, rank));
+    HUSK_TRY(args.check_dtype(indices_at, HUSK_I64));
+    HUSK_TRY(args.check_same_shape(indices_at, out_at));
   }
   const husk_op_arg &self = args[kSelf], &out = args[out_at],
-                    &indices = args[with_indices ? out_at + 1 : out_at];
+                    &indices = args[with_indices ? indices_at : out_at];
   p.planes.shape(self);
   p.planes.add(1, out);
   p.planes.add(2, indices);
@@ -128,7 +129,7 @@ husk_status average(const Arguments& args, int32_t spatial) {
   constexpr ArgumentsOf named("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d");
   constexpr uint32_t kSelf = named["self"], kOut = named["out"];
   Pool p(args);
-  HUSK_TRY(read(args, spatial, 2, false, p));
+  HUSK_TRY(read(args, spatial, kOut, kNoArgument, p));
   if (numel(args[kOut]) == 0) return HUSK_OK;
   return visit_argument<Floats | Halves>(args, kSelf, [&](auto tag) {
     using T = typename decltype(tag)::type;
@@ -151,7 +152,7 @@ husk_status maximum(const Arguments& args, int32_t spatial) {
   constexpr ArgumentsOf named("adaptive_max_pool2d", "adaptive_max_pool3d");
   constexpr uint32_t kSelf = named["self"], kOut = named["out"], kIndices = named["indices"];
   Pool p(args);
-  HUSK_TRY(read(args, spatial, 2, true, p));
+  HUSK_TRY(read(args, spatial, kOut, kIndices, p));
   if (numel(args[kOut]) == 0) return HUSK_OK;
   return visit_argument<Reals>(args, kSelf, [&](auto tag) {
     using T = typename decltype(tag)::type;

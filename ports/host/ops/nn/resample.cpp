@@ -109,15 +109,15 @@ husk_status grid_sampler(const Arguments& args, int dims) {
   constexpr ArgumentsOf named("grid_sampler_2d", "grid_sampler_3d");
   constexpr uint32_t kInput = named["input"], kGrid = named["grid"],
                      kInterpolationMode = named["interpolation_mode"],
-                     kPaddingMode = named["padding_mode"], kAlignCorners = named["align_corners"];
+                     kPaddingMode = named["padding_mode"], kAlignCorners = named["align_corners"],
+                     kOut = named["out"];
   const int32_t rank = dims + 2;
-  const uint32_t out_at = 5;
   HUSK_TRY(args.check_tensor(kInput, rank, rank));
   HUSK_TRY(args.check_tensor(kGrid, rank, rank));
-  HUSK_TRY(args.check_tensor(out_at, rank, rank));
+  HUSK_TRY(args.check_tensor(kOut, rank, rank));
   HUSK_TRY(args.check_same_dtype(kGrid, kInput));
-  HUSK_TRY(args.check_same_dtype(out_at, kInput));
-  const husk_op_arg &input = args[kInput], &grid = args[kGrid], &out = args[out_at];
+  HUSK_TRY(args.check_same_dtype(kOut, kInput));
+  const husk_op_arg &input = args[kInput], &grid = args[kGrid], &out = args[kOut];
   int64_t mode = 0, padding = 0;
   Grid g{};
   HUSK_TRY(args.get_int(kInterpolationMode, mode));
@@ -133,10 +133,10 @@ husk_status grid_sampler(const Arguments& args, int dims) {
   g.dims = dims;
   HUSK_TRY(args.check_size(kGrid, 0, input.sizes[0], "the input's images"));
   HUSK_TRY(args.check_size(kGrid, rank - 1, dims, "one for each axis"));
-  HUSK_TRY(args.check_size(out_at, 0, input.sizes[0], "the input's images"));
-  HUSK_TRY(args.check_size(out_at, 1, input.sizes[1], "the input's channels"));
+  HUSK_TRY(args.check_size(kOut, 0, input.sizes[0], "the input's images"));
+  HUSK_TRY(args.check_size(kOut, 1, input.sizes[1], "the input's channels"));
   for (int32_t d = 2; d < rank; ++d)
-    HUSK_TRY(args.check_size(out_at, d, grid.sizes[d - 1], "the grid's"));
+    HUSK_TRY(args.check_size(kOut, d, grid.sizes[d - 1], "the grid's"));
   for (int d = 0; d < kAxes; ++d) {
     const int32_t at = rank - kAxes + d;
     g.sizes[d] = d < kAxes - dims ? 1 : input.sizes[at];
@@ -144,8 +144,9 @@ husk_status grid_sampler(const Arguments& args, int dims) {
     if (g.sizes[d] == 0 && numel(out) > 0)
       return args.argument_error(kInput, HUSK_INVALID_INPUT, "has an empty spatial dimension");
   }
-  return visit_argument<Floats | Halves>(
-      args, 0, [&](auto tag) { sample<typename decltype(tag)::type>(args, input, grid, out, g); });
+  return visit_argument<Floats | Halves>(args, kInput, [&](auto tag) {
+    sample<typename decltype(tag)::type>(args, input, grid, out, g);
+  });
 }
 
 // ---- upsampling with antialiasing ----
@@ -201,7 +202,7 @@ struct Resize {
   }
 };
 
-husk_status read_resize(const Arguments& args, int32_t at, uint32_t scale_at, bool align,
+husk_status read_resize(const Arguments& args, int32_t at, ArgumentPlace scale_at, bool align,
                         Resize& r) {
   constexpr ArgumentsOf named("upsample_bilinear2d_aa", "upsample_bicubic2d_aa");
   constexpr uint32_t kSelf = named["self"], kOut = named["out"];
@@ -221,7 +222,8 @@ husk_status read_resize(const Arguments& args, int32_t at, uint32_t scale_at, bo
 husk_status upsample(const Arguments& args, double reach, double (*filter)(double)) {
   constexpr ArgumentsOf named("upsample_bilinear2d_aa", "upsample_bicubic2d_aa");
   constexpr uint32_t kSelf = named["self"], kOutputSize = named["output_size"],
-                     kAlignCorners = named["align_corners"], kOut = named["out"];
+                     kAlignCorners = named["align_corners"], kScalesH = named["scales_h"],
+                     kScalesW = named["scales_w"], kOut = named["out"];
   HUSK_TRY(args.check_tensor(kSelf, 4, 4));
   HUSK_TRY(args.check_tensor(kOut, 4, 4));
   HUSK_TRY(args.check_same_dtype(kOut, kSelf));
@@ -235,8 +237,8 @@ husk_status upsample(const Arguments& args, double reach, double (*filter)(doubl
   if (numel(out) == 0) return HUSK_OK;
   if (numel(self) == 0) return args.argument_error(kSelf, HUSK_INVALID_INPUT, "has no elements");
   Resize rows{args.cancellation, 0, 0, 0, reach, filter}, columns = rows;
-  HUSK_TRY(read_resize(args, 2, 3, align, rows));
-  HUSK_TRY(read_resize(args, 3, 4, align, columns));
+  HUSK_TRY(read_resize(args, 2, kScalesH, align, rows));
+  HUSK_TRY(read_resize(args, 3, kScalesW, align, columns));
   Loop<2> planes(args);
   planes.shape(self);
   planes.add(1, out);

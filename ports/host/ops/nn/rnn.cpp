@@ -16,7 +16,6 @@ namespace husk::host {
 
 namespace {
 
-constexpr uint32_t kInputWeight = 1, kStateWeight = 2;  // positions among the arguments
 constexpr double kCellWork = 24;  // a value of the state costs as much as so many products
 
 struct Lstm {
@@ -155,7 +154,7 @@ void run(const Arguments& args, const Lstm& l) {
   }
 }
 
-husk_status check_state(const Arguments& args, uint32_t index, const Lstm& l) {
+husk_status check_state(const Arguments& args, ArgumentPlace index, const Lstm& l) {
   HUSK_TRY(args.check_tensor(index, 2, 3));
   HUSK_TRY(args.check_dtype(index, HUSK_F32));
   const int32_t rank = args[index].rank;
@@ -166,13 +165,15 @@ husk_status check_state(const Arguments& args, uint32_t index, const Lstm& l) {
 
 husk_status check(const Arguments& args, Lstm& l) {
   constexpr ArgumentsOf named("rnn_layer");
-  constexpr uint32_t kInput = named["input"], kWeight2 = named["weight2"],
-                     kWeight3 = named["weight3"], kReverse = named["reverse"],
-                     kBatchSizes = named["batch_sizes"], kMode = named["mode"],
-                     kHiddenSize = named["hidden_size"], kNumLayers = named["num_layers"],
-                     kHasBiases = named["has_biases"], kBidirectional = named["bidirectional"],
-                     kBatchFirst = named["batch_first"], kTrain = named["train"],
-                     kOutput = named["output"];
+  constexpr uint32_t kInput = named["input"], kWeight0 = named["weight0"],
+                     kWeight1 = named["weight1"], kWeight2 = named["weight2"],
+                     kWeight3 = named["weight3"], kHx = named["hx"], kCx = named["cx"],
+                     kReverse = named["reverse"], kBatchSizes = named["batch_sizes"],
+                     kMode = named["mode"], kHiddenSize = named["hidden_size"],
+                     kNumLayers = named["num_layers"], kHasBiases = named["has_biases"],
+                     kBidirectional = named["bidirectional"], kBatchFirst = named["batch_first"],
+                     kTrain = named["train"], kOutput = named["output"], kHy = named["hy"],
+                     kCy = named["cy"];
   HUSK_TRY(args.check_tensor(kInput, 3, 3));
   if (args[kInput].dtype != HUSK_F32) return args.unsupported_dtype(kInput);
   int64_t mode = 0, layers = 0;
@@ -195,18 +196,19 @@ husk_status check(const Arguments& args, Lstm& l) {
   l.steps = args[kInput].sizes[0];
   l.sequences = args[kInput].sizes[1];
   l.width = args[kInput].sizes[2];
-  for (uint32_t i = 1; i < 3; ++i) {
+  for (uint32_t i : {kWeight0, kWeight1}) {
     HUSK_TRY(args.check_tensor(i, 2, 2));
     HUSK_TRY(args.check_dtype(i, HUSK_F32));
     HUSK_TRY(args.check_size(i, 0, 4 * l.hidden, "four gates"));
-    HUSK_TRY(args.check_size(i, 1, i == 1 ? l.width : l.hidden, "the input's, or hidden_size"));
+    HUSK_TRY(
+        args.check_size(i, 1, i == kWeight0 ? l.width : l.hidden, "the input's, or hidden_size"));
   }
-  for (uint32_t i = 3; i < 5 && biases; ++i) {
+  for (uint32_t i : {kWeight2, kWeight3}) {
+    if (!biases) break;
     HUSK_TRY(args.check_vector(i, 4 * l.hidden, "four gates"));
     HUSK_TRY(args.check_dtype(i, HUSK_F32));
   }
-  constexpr uint32_t states[] = {5, 6, 17, 18};
-  for (uint32_t i : states) HUSK_TRY(check_state(args, i, l));
+  for (uint32_t i : {kHx, kCx, kHy, kCy}) HUSK_TRY(check_state(args, i, l));
   HUSK_TRY(args.check_tensor(kOutput, 3, 3));
   HUSK_TRY(args.check_dtype(kOutput, HUSK_F32));
   HUSK_TRY(args.check_size(kOutput, 0, l.steps, "the input's steps"));
@@ -236,15 +238,17 @@ husk_status rnn_layer(const Arguments& args) {
   l.out = &args[kOutput];
   l.last_state = &args[kHy];
   l.last_cell = &args[kCy];
-  l.packed_input_weight = args.packed(kInputWeight);
-  l.packed_state_weight = args.packed(kStateWeight);
+  l.packed_input_weight = args.packed(kWeight0);
+  l.packed_state_weight = args.packed(kWeight1);
   HUSK_TRY(args.get_device(l.device));
   if (l.sequences > 0) run(args, l);
   return HUSK_OK;
 }
 
 husk_status pack_rnn_layer(const Arguments& args, husk_packing& packing) {
-  for (const uint32_t weight : {kInputWeight, kStateWeight})
+  constexpr ArgumentsOf named("rnn_layer");
+  constexpr uint32_t kWeight0 = named["weight0"], kWeight1 = named["weight1"];
+  for (const uint32_t weight : {kWeight0, kWeight1})
     HUSK_TRY(pack_operand(args, weight, 1, packing));
   return HUSK_OK;
 }

@@ -21,7 +21,8 @@ namespace {
 // ---- bernoulli ----
 
 // Fills an output with samples that are 1 with probability p.
-husk_status bernoulli_with(const Arguments& args, uint32_t out_at, uint32_t state_at, double p) {
+husk_status bernoulli_with(const Arguments& args, ArgumentPlace out_at, ArgumentPlace state_at,
+                           double p) {
   HUSK_TRY(args.check_tensor(out_at));
   if (!(p >= 0 && p <= 1))
     return fail(args.error, HUSK_INVALID_INPUT, "%s: p is %g, not in [0, 1]", args.op, p);
@@ -41,8 +42,8 @@ husk_status bernoulli_with(const Arguments& args, uint32_t out_at, uint32_t stat
 
 // Fills an output with samples of which each has a probability of its own. A sample is drawn in the
 // precision of its probability.
-husk_status bernoulli_each(const Arguments& args, uint32_t p_at, uint32_t out_at,
-                           uint32_t state_at) {
+husk_status bernoulli_each(const Arguments& args, ArgumentPlace p_at, ArgumentPlace out_at,
+                           ArgumentPlace state_at) {
   HUSK_TRY(args.check_tensor(p_at));
   HUSK_TRY(args.check_tensor(out_at));
   const husk_op_arg &p = args[p_at], &out = args[out_at];
@@ -285,7 +286,7 @@ husk_status native_dropout(const Arguments& args) {
   constexpr uint32_t kInput = named["input"], kP = named["p"], kTrain = named["train"],
                      kOut = named["out"], kMask = named["mask"],
                      kGeneratorState = named["generator_state"];
-  HUSK_TRY(args.check_masked(kInput, kOut));
+  HUSK_TRY(args.check_masked(kInput, kOut, kMask));
   double p = 0;
   bool train = true;
   HUSK_TRY(args.get_number(kP, p));

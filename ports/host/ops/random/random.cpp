@@ -1,7 +1,6 @@
 // Ops that fill tensors with uniform, normal and integer random numbers, in the order and with the
 // arithmetic of PyTorch's CPU kernels (aten/src/ATen/core/DistributionsHelper.h,
-// TransformationHelper.h, native/cpu/DistributionTemplates.h). The state of the generator is the
-// last argument of each op, directly after the output.
+// TransformationHelper.h, native/cpu/DistributionTemplates.h).
 #include <cmath>
 
 #include "contracts.h"
@@ -30,24 +29,31 @@ void fill_uniform(const Arguments& args, Generator& g, const husk_op_arg& out, d
   });
 }
 
+// The places of the output and of the state of the generator.
+struct DrawPlaces {
+  ArgumentPlace out, state;
+
+  constexpr explicit DrawPlaces(const ArgumentsOf& named)
+      : out(named["out"]), state(named["generator_state"]) {}
+};
+
 // Loads the generator, calls fill(tag of the dtype, generator, output) for a dtype of the set
 // `Types`, and stores the generator.
 template <unsigned Types, class Fill>
-husk_status draw_into(const Arguments& args, uint32_t out_at, Fill fill) {
+husk_status draw_into(const Arguments& args, DrawPlaces at, Fill fill) {
   RngState rng;
-  HUSK_TRY(rng.load(args, out_at + 1));
-  HUSK_TRY(visit_argument<Types>(args, out_at,
-                                 [&](auto tag) { fill(tag, rng.generator, args[out_at]); }));
+  HUSK_TRY(rng.load(args, at.state));
+  HUSK_TRY(visit_argument<Types>(args, at.out,
+                                 [&](auto tag) { fill(tag, rng.generator, args[at.out]); }));
   rng.store();
   return HUSK_OK;
 }
 
-husk_status uniform_into(const Arguments& args, uint32_t out_at, double from, double to) {
-  HUSK_TRY(args.check_tensor(out_at));
-  return draw_into<Floats | Halves>(
-      args, out_at, [&](auto tag, Generator& g, const husk_op_arg& out) {
-        fill_uniform<typename decltype(tag)::type>(args, g, out, from, to);
-      });
+husk_status uniform_into(const Arguments& args, DrawPlaces at, double from, double to) {
+  HUSK_TRY(args.check_tensor(at.out));
+  return draw_into<Floats | Halves>(args, at, [&](auto tag, Generator& g, const husk_op_arg& out) {
+    fill_uniform<typename decltype(tag)::type>(args, g, out, from, to);
+  });
 }
 
 // ---- normal ----
@@ -105,21 +111,20 @@ void fill_normal(const Arguments& args, Generator& g, const husk_op_arg& out, do
   normal_sixteen(data + count - 16, mean, deviation);
 }
 
-husk_status normal_into(const Arguments& args, uint32_t out_at, double mean, double deviation) {
-  HUSK_TRY(args.check_tensor(out_at));
-  return draw_into<Floats | Halves>(
-      args, out_at, [&](auto tag, Generator& g, const husk_op_arg& out) {
-        fill_normal<typename decltype(tag)::type>(args, g, out, mean, deviation);
-      });
+husk_status normal_into(const Arguments& args, DrawPlaces at, double mean, double deviation) {
+  HUSK_TRY(args.check_tensor(at.out));
+  return draw_into<Floats | Halves>(args, at, [&](auto tag, Generator& g, const husk_op_arg& out) {
+    fill_normal<typename decltype(tag)::type>(args, g, out, mean, deviation);
+  });
 }
 
 // Fills an output with normal numbers. Arguments `mean_at` and `deviation_at` describe them.
-husk_status normal_of(const Arguments& args, uint32_t mean_at, uint32_t deviation_at,
-                      uint32_t out_at) {
+husk_status normal_of(const Arguments& args, ArgumentPlace mean_at, ArgumentPlace deviation_at,
+                      DrawPlaces at) {
   double mean = 0, deviation = 0;
   HUSK_TRY(args.get_number(mean_at, mean));
   HUSK_TRY(args.get_number(deviation_at, deviation));
-  return normal_into(args, out_at, mean, deviation);
+  return normal_into(args, at, mean, deviation);
 }
 
 // ---- ints ----
@@ -141,107 +146,116 @@ void fill_ints(const Arguments& args, Generator& g, const husk_op_arg& out, int6
   });
 }
 
-husk_status ints_into(const Arguments& args, uint32_t out_at, int64_t low, int64_t high) {
-  HUSK_TRY(args.check_tensor(out_at));
+husk_status ints_into(const Arguments& args, DrawPlaces at, int64_t low, int64_t high) {
+  HUSK_TRY(args.check_tensor(at.out));
   if (low >= high)
-    return args.argument_error(out_at, HUSK_INVALID_INPUT,
+    return args.argument_error(at.out, HUSK_INVALID_INPUT,
                                "has no values to draw from: low is not below high");
   return draw_into<AnyReal | WideUnsigned>(
-      args, out_at, [&](auto tag, Generator& g, const husk_op_arg& out) {
+      args, at, [&](auto tag, Generator& g, const husk_op_arg& out) {
         fill_ints<typename decltype(tag)::type>(args, g, out, low, high);
       });
 }
 
 // Fills an output with ints from 0 up to the exclusive limit at argument `high_at`.
-husk_status ints_below(const Arguments& args, uint32_t high_at, uint32_t out_at) {
+husk_status ints_below(const Arguments& args, ArgumentPlace high_at, DrawPlaces at) {
   int64_t high = 0;
   HUSK_TRY(args.get_int(high_at, high));
-  return ints_into(args, out_at, 0, high);
+  return ints_into(args, at, 0, high);
 }
 
 // Fills an output with ints from the value at argument `low_at` up to the exclusive limit at
 // `high_at`.
-husk_status ints_between(const Arguments& args, uint32_t low_at, uint32_t high_at,
-                         uint32_t out_at) {
+husk_status ints_between(const Arguments& args, ArgumentPlace low_at, ArgumentPlace high_at,
+                         DrawPlaces at) {
   int64_t low = 0, high = 0;
   HUSK_TRY(args.get_int(low_at, low));
   HUSK_TRY(args.get_int(high_at, high));
-  return ints_into(args, out_at, low, high);
+  return ints_into(args, at, low, high);
 }
 
 }  // namespace
 
 husk_status rand(const Arguments& args) {
   constexpr ArgumentsOf named("rand");
-  constexpr uint32_t kOut = named["out"];
-  return uniform_into(args, kOut, 0, 1);
+  constexpr DrawPlaces kDraw(named);
+  return uniform_into(args, kDraw, 0, 1);
 }
 husk_status rand_like(const Arguments& args) {
   constexpr ArgumentsOf named("rand_like");
-  constexpr uint32_t kOut = named["out"];
-  return uniform_into(args, kOut, 0, 1);
+  constexpr DrawPlaces kDraw(named);
+  return uniform_into(args, kDraw, 0, 1);
 }
 
 husk_status uniform(const Arguments& args) {
   constexpr ArgumentsOf named("uniform");
-  constexpr uint32_t kFrom = named["from"], kTo = named["to"], kOut = named["out"];
+  constexpr DrawPlaces kDraw(named);
+  constexpr uint32_t kFrom = named["from"], kTo = named["to"];
   double from = 0, to = 0;
   HUSK_TRY(args.get_number(kFrom, from));
   HUSK_TRY(args.get_number(kTo, to));
-  return uniform_into(args, kOut, from, to);
+  return uniform_into(args, kDraw, from, to);
 }
 
 husk_status randn(const Arguments& args) {
   constexpr ArgumentsOf named("randn");
-  constexpr uint32_t kOut = named["out"];
-  return normal_into(args, kOut, 0, 1);
+  constexpr DrawPlaces kDraw(named);
+  return normal_into(args, kDraw, 0, 1);
 }
 husk_status randn_like(const Arguments& args) {
   constexpr ArgumentsOf named("randn_like");
-  constexpr uint32_t kOut = named["out"];
-  return normal_into(args, kOut, 0, 1);
+  constexpr DrawPlaces kDraw(named);
+  return normal_into(args, kDraw, 0, 1);
 }
 husk_status normal_functional(const Arguments& args) {
   constexpr ArgumentsOf named("normal_functional");
-  constexpr uint32_t kMean = named["mean"], kStd = named["std"], kOut = named["out"];
-  return normal_of(args, kMean, kStd, kOut);
+  constexpr DrawPlaces kDraw(named);
+  constexpr uint32_t kMean = named["mean"], kStd = named["std"];
+  return normal_of(args, kMean, kStd, kDraw);
 }
 // aten::normal.float_float, and prims::normal, which functionalization makes of it.
 husk_status normal_float_float(const Arguments& args) {
   constexpr ArgumentsOf named("normal_float_float");
-  constexpr uint32_t kMean = named["mean"], kStd = named["std"], kOut = named["out"];
-  return normal_of(args, kMean, kStd, kOut);
+  constexpr DrawPlaces kDraw(named);
+  constexpr uint32_t kMean = named["mean"], kStd = named["std"];
+  return normal_of(args, kMean, kStd, kDraw);
 }
 husk_status prims_normal(const Arguments& args) {
   constexpr ArgumentsOf named("prims_normal");
-  constexpr uint32_t kMean = named["mean"], kStd = named["std"], kOut = named["out"];
-  return normal_of(args, kMean, kStd, kOut);
+  constexpr DrawPlaces kDraw(named);
+  constexpr uint32_t kMean = named["mean"], kStd = named["std"];
+  return normal_of(args, kMean, kStd, kDraw);
 }
 
 husk_status randint(const Arguments& args) {
   constexpr ArgumentsOf named("randint");
-  constexpr uint32_t kHigh = named["high"], kOut = named["out"];
-  return ints_below(args, kHigh, kOut);
+  constexpr DrawPlaces kDraw(named);
+  constexpr uint32_t kHigh = named["high"];
+  return ints_below(args, kHigh, kDraw);
 }
 husk_status randint_like(const Arguments& args) {
   constexpr ArgumentsOf named("randint_like");
-  constexpr uint32_t kHigh = named["high"], kOut = named["out"];
-  return ints_below(args, kHigh, kOut);
+  constexpr DrawPlaces kDraw(named);
+  constexpr uint32_t kHigh = named["high"];
+  return ints_below(args, kHigh, kDraw);
 }
 husk_status randint_low(const Arguments& args) {
   constexpr ArgumentsOf named("randint_low");
-  constexpr uint32_t kLow = named["low"], kHigh = named["high"], kOut = named["out"];
-  return ints_between(args, kLow, kHigh, kOut);
+  constexpr DrawPlaces kDraw(named);
+  constexpr uint32_t kLow = named["low"], kHigh = named["high"];
+  return ints_between(args, kLow, kHigh, kDraw);
 }
 husk_status randint_low_out(const Arguments& args) {
   constexpr ArgumentsOf named("randint_low_out");
-  constexpr uint32_t kLow = named["low"], kHigh = named["high"], kOut = named["out"];
-  return ints_between(args, kLow, kHigh, kOut);
+  constexpr DrawPlaces kDraw(named);
+  constexpr uint32_t kLow = named["low"], kHigh = named["high"];
+  return ints_between(args, kLow, kHigh, kDraw);
 }
 husk_status randint_like_low(const Arguments& args) {
   constexpr ArgumentsOf named("randint_like_low");
-  constexpr uint32_t kLow = named["low"], kHigh = named["high"], kOut = named["out"];
-  return ints_between(args, kLow, kHigh, kOut);
+  constexpr DrawPlaces kDraw(named);
+  constexpr uint32_t kLow = named["low"], kHigh = named["high"];
+  return ints_between(args, kLow, kHigh, kDraw);
 }
 
 }  // namespace husk::host

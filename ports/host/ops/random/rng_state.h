@@ -16,7 +16,7 @@ namespace {
 // back after a call that succeeded.
 class RngState {
  public:
-  husk_status load(const Arguments& args, uint32_t at) {
+  husk_status load(const Arguments& args, ArgumentPlace at) {
     HUSK_TRY(args.check_tensor(at));
     const husk_op_arg& state = args[at];
     // The bytes of a contiguous tensor fit, because its elements lie within kMaxReach.

@@ -46,16 +46,20 @@ struct Edges {
   }
 };
 
-// The points of argument 0 and their weights. A point is a row of `dimensions` numbers.
+constexpr ArgumentsOf kHistograms("histogram_count", "histogram_counts", "histogram_edges",
+                                  "histogram_tensors");
+
+// The points of self and their weights. A point is a row of `dimensions` numbers.
 struct Points {
   int32_t dimensions;
   bool weighted;
 };
 
 // A loop over the points, for the points and their weights.
-Loop<2> points_loop(const Arguments& args, const Points& points, uint32_t weight_at) {
+Loop<2> points_loop(const Arguments& args, const Points& points, ArgumentPlace weight_at) {
+  constexpr uint32_t kSelf = kHistograms["self"];
   Loop<2> loop(args);
-  const husk_op_arg self = with_safe_strides(args[0]);
+  const husk_op_arg self = with_safe_strides(args[kSelf]);
   loop.shape(self);
   for (int32_t d = 0; d < loop.rank; ++d) loop.strides[1][d] = 0;
   if (points.weighted) {
@@ -69,7 +73,7 @@ Loop<2> points_loop(const Arguments& args, const Points& points, uint32_t weight
 // The range of the numbers with the index `dimension`, or that of argument `range_at`. An empty
 // range becomes one of length 1.
 template <class T>
-husk_status find_range(const Arguments& args, const Points& points, uint32_t range_at,
+husk_status find_range(const Arguments& args, const Points& points, ArgumentPlace range_at,
                        int32_t dimension, T& low, T& high) {
   constexpr ArgumentsOf named("histogram_count", "histogram_counts");
   constexpr uint32_t kSelf = named["self"];
@@ -83,7 +87,7 @@ husk_status find_range(const Arguments& args, const Points& points, uint32_t ran
     const T* const first = data_of<T>(args[kSelf]) + dimension * step;
     low = high = *first;
     bool valid = true;
-    each(points_loop(args, {points.dimensions, false}, 0), [&](const int64_t(&at)[2]) {
+    each(points_loop(args, {points.dimensions, false}, kNoArgument), [&](const int64_t(&at)[2]) {
       const T value = first[at[0]];
       valid &= !is_nan(value);
       low = value < low ? value : low;
@@ -101,14 +105,12 @@ husk_status find_range(const Arguments& args, const Points& points, uint32_t ran
   return HUSK_OK;
 }
 
-// Checks the points, the weights and, unless `range_at` is 0, the range.
-husk_status check_points(const Arguments& args, Points& points, uint32_t range_at,
-                         uint32_t weight_at) {
-  constexpr ArgumentsOf named("histogram_count", "histogram_counts", "histogram_edges",
-                              "histogram_tensors");
-  constexpr uint32_t kSelf = named["self"];
+// Checks the points, the weights and, unless `range_at` is kNoArgument, the range.
+husk_status check_points(const Arguments& args, Points& points, ArgumentPlace range_at,
+                         ArgumentPlace weight_at) {
+  constexpr uint32_t kSelf = kHistograms["self"];
   HUSK_TRY(args.check_tensor(kSelf, points.dimensions ? 1 : 0, kMaxRank));
-  if (range_at && !args.none(range_at)) {
+  if (!args.none(range_at)) {
     const int64_t count = 2 * (points.dimensions ? points.dimensions : 1);
     if (args[range_at].kind != HUSK_ARG_FLOATS || args[range_at].count != count ||
         !args[range_at].floats)
@@ -144,19 +146,20 @@ void make_density(const Arguments& args, const Edges<T>* edges, const husk_op_ar
 // Writes the histogram of the points.
 template <class T>
 void count_points(const Arguments& args, const Points& points, const Edges<T>* edges,
-                  uint32_t weight_at, uint32_t out_at, bool density) {
+                  ArgumentPlace weight_at, ArgumentPlace out_at, bool density) {
+  constexpr uint32_t kSelf = kHistograms["self"];
   const husk_op_arg& out = args[out_at];
   Loop<1> all(args);
   all.shape(out);
   each(all, [&](const int64_t(&at)[1]) { writable<T>(out)[at[0]] = 0; });
   const int32_t dimensions = points.dimensions ? points.dimensions : 1;
-  const int64_t step = points.dimensions ? args[0].strides[args[0].rank - 1] : 0;
+  const int64_t step = points.dimensions ? args[kSelf].strides[args[kSelf].rank - 1] : 0;
   const T* const weights = points.weighted ? data_of<T>(args[weight_at]) : nullptr;
-  if (numel(args[0]) != 0 && numel(out) != 0) {
+  if (numel(args[kSelf]) != 0 && numel(out) != 0) {
     each(points_loop(args, points, weight_at), [&](const int64_t(&at)[2]) {
       int64_t place = 0;
       for (int32_t d = 0; d < dimensions; ++d) {
-        const int64_t bin = edges[d].bin_of(data_of<T>(args[0])[at[0] + d * step]);
+        const int64_t bin = edges[d].bin_of(data_of<T>(args[kSelf])[at[0] + d * step]);
         if (bin < 0) return;
         place += bin * out.strides[d];
       }
@@ -167,10 +170,8 @@ void count_points(const Arguments& args, const Points& points, const Edges<T>* e
 }
 
 // The output is a tensor of the dtype of the points with `bins` elements along dimension `dim`.
-husk_status check_bins(const Arguments& args, uint32_t out_at, int32_t dim, int64_t bins) {
-  constexpr ArgumentsOf named("histogram_count", "histogram_counts", "histogram_edges",
-                              "histogram_tensors");
-  constexpr uint32_t kBins = named["bins"];
+husk_status check_bins(const Arguments& args, ArgumentPlace out_at, int32_t dim, int64_t bins) {
+  constexpr uint32_t kBins = kHistograms["bins"];
   if (bins < 1) return args.argument_error(kBins, HUSK_INVALID_ARGUMENT, "has no bins");
   return args.check_size(out_at, dim, bins, "the bins");
 }
@@ -185,10 +186,11 @@ Edges<T> edges_of(const husk_op_arg& tensor) {
 
 husk_status histogram_count(const Arguments& args) {
   constexpr ArgumentsOf named("histogram_count");
-  constexpr uint32_t kSelf = named["self"], kBins = named["bins"], kDensity = named["density"],
-                     kHist = named["hist"], kBinEdges = named["bin_edges"];
+  constexpr uint32_t kSelf = named["self"], kBins = named["bins"], kRange = named["range"],
+                     kWeight = named["weight"], kDensity = named["density"], kHist = named["hist"],
+                     kBinEdges = named["bin_edges"];
   Points points{0, false};
-  HUSK_TRY(check_points(args, points, 2, 3));
+  HUSK_TRY(check_points(args, points, kRange, kWeight));
   int64_t bins = 0;
   bool density = false;
   HUSK_TRY(args.get_int(kBins, bins));
@@ -204,9 +206,9 @@ husk_status histogram_count(const Arguments& args) {
   HUSK_TRY(visit_argument<Floats>(args, kSelf, [&](auto tag) {
     using T = typename decltype(tag)::type;
     Edges<T> edges{nullptr, 0, 0, 0, bins};
-    status = find_range(args, points, 2, 0, edges.low, edges.high);
+    status = find_range(args, points, kRange, 0, edges.low, edges.high);
     if (status != HUSK_OK) return;
-    count_points(args, points, &edges, 3, 5, density);
+    count_points(args, points, &edges, kWeight, kHist, density);
     each_index(args.cancellation, bins + 1, [&](int64_t i) {
       writable<T>(args[kBinEdges])[i * args[kBinEdges].strides[0]] = edges[i];
     });
@@ -216,10 +218,11 @@ husk_status histogram_count(const Arguments& args) {
 
 husk_status histogram_edges(const Arguments& args) {
   constexpr ArgumentsOf named("histogram_edges");
-  constexpr uint32_t kSelf = named["self"], kBins = named["bins"], kDensity = named["density"],
-                     kHist = named["hist"], kBinEdges = named["bin_edges"];
+  constexpr uint32_t kSelf = named["self"], kBins = named["bins"], kWeight = named["weight"],
+                     kDensity = named["density"], kHist = named["hist"],
+                     kBinEdges = named["bin_edges"];
   Points points{0, false};
-  HUSK_TRY(check_points(args, points, 0, 2));
+  HUSK_TRY(check_points(args, points, kNoArgument, kWeight));
   bool density = false;
   HUSK_TRY(args.get_bool(kDensity, density));
   HUSK_TRY(args.check_tensor(kBins, 1, 1));
@@ -232,7 +235,7 @@ husk_status histogram_edges(const Arguments& args) {
   HUSK_TRY(visit_argument<Floats>(args, kSelf, [&](auto tag) {
     using T = typename decltype(tag)::type;
     const Edges<T> edges = edges_of<T>(args[kBins]);
-    count_points(args, points, &edges, 2, 4, density);
+    count_points(args, points, &edges, kWeight, kHist, density);
   }));
   return copy_elements(args, kBinEdges, kBins);
 }
@@ -240,14 +243,14 @@ husk_status histogram_edges(const Arguments& args) {
 // aten::_histogramdd_from_bin_cts
 husk_status histogram_counts(const Arguments& args) {
   constexpr ArgumentsOf named("histogram_counts");
-  constexpr uint32_t kSelf = named["self"], kBins = named["bins"], kDensity = named["density"],
-                     kOut = named["out"];
+  constexpr uint32_t kSelf = named["self"], kBins = named["bins"], kRange = named["range"],
+                     kWeight = named["weight"], kDensity = named["density"], kOut = named["out"];
   HUSK_TRY(args.check_int_list(kBins));
   const int64_t count = args[kBins].count;
   if (count < 1 || count > kMaxRank)
     return args.argument_error(kBins, HUSK_UNSUPPORTED, "has no dimensions or too many");
   Points points{static_cast<int32_t>(count), false};
-  HUSK_TRY(check_points(args, points, 2, 3));
+  HUSK_TRY(check_points(args, points, kRange, kWeight));
   HUSK_TRY(args.check_size(kSelf, args[kSelf].rank - 1, count, "the bins"));
   bool density = false;
   HUSK_TRY(args.get_bool(kDensity, density));
@@ -261,9 +264,9 @@ husk_status histogram_counts(const Arguments& args) {
     Edges<T> edges[kMaxRank];
     for (int32_t d = 0; d < points.dimensions && status == HUSK_OK; ++d) {
       edges[d] = {nullptr, 0, 0, 0, args[kBins].sizes[d]};
-      status = find_range(args, points, 2, d, edges[d].low, edges[d].high);
+      status = find_range(args, points, kRange, d, edges[d].low, edges[d].high);
     }
-    if (status == HUSK_OK) count_points(args, points, edges, 3, 5, density);
+    if (status == HUSK_OK) count_points(args, points, edges, kWeight, kOut, density);
   }));
   return status;
 }
@@ -271,13 +274,13 @@ husk_status histogram_counts(const Arguments& args) {
 // aten::_histogramdd_from_bin_tensors
 husk_status histogram_tensors(const Arguments& args) {
   constexpr ArgumentsOf named("histogram_tensors");
-  constexpr uint32_t kSelf = named["self"], kBins = named["bins"], kDensity = named["density"],
-                     kOut = named["out"];
+  constexpr uint32_t kSelf = named["self"], kBins = named["bins"], kWeight = named["weight"],
+                     kDensity = named["density"], kOut = named["out"];
   const husk_op_arg& list = args[kBins];
   if (list.kind != HUSK_ARG_TENSORS || list.count < 1 || list.count > kMaxRank || !list.tensors)
     return args.argument_error(kBins, HUSK_INVALID_ARGUMENT, "is not a list of tensors");
   Points points{static_cast<int32_t>(list.count), false};
-  HUSK_TRY(check_points(args, points, 0, 2));
+  HUSK_TRY(check_points(args, points, kNoArgument, kWeight));
   HUSK_TRY(args.check_size(kSelf, args[kSelf].rank - 1, list.count, "the bins"));
   bool density = false;
   HUSK_TRY(args.get_bool(kDensity, density));
@@ -296,7 +299,7 @@ husk_status histogram_tensors(const Arguments& args) {
     using T = typename decltype(tag)::type;
     Edges<T> edges[kMaxRank];
     for (uint32_t d = 0; d < bins.count; ++d) edges[d] = edges_of<T>(bins[d]);
-    count_points(args, points, edges, 2, 4, density);
+    count_points(args, points, edges, kWeight, kOut, density);
   }));
   return HUSK_OK;
 }

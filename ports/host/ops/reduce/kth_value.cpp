@@ -1,6 +1,7 @@
 // aten::kthvalue, median, nanmedian and mode. An element of a certain rank is found by counting
 // digits of the keys, which needs no memory. mode sorts short rows on the stack.
 #include <algorithm>
+#include <initializer_list>
 
 #include "contracts.h"
 #include "core/arguments.h"
@@ -51,18 +52,18 @@ uint64_t nan_key(const Keys& keys) { return keys.mask; }
 // Calls pick(row), which returns an index, for each row along dim, and writes that index and the
 // element there.
 template <class Pick>
-husk_status pick_each_row(const Arguments& args, int32_t dim, uint32_t keep_at, uint32_t values_at,
-                          Pick pick) {
+husk_status pick_each_row(const Arguments& args, int32_t dim, ArgumentPlace keep_at,
+                          ArgumentPlace values_at, ArgumentPlace indices_at, Pick pick) {
   constexpr ArgumentsOf named("kthvalue", "median_dim", "mode", "nanmedian_dim");
   constexpr uint32_t kSelf = named["self"];
   bool keep = false;
   HUSK_TRY(args.get_bool(keep_at, keep));
-  const husk_op_arg &self = args[kSelf], &values = args[values_at], &indices = args[values_at + 1];
+  const husk_op_arg &self = args[kSelf], &values = args[values_at], &indices = args[indices_at];
   const int32_t rank = self.rank == 0 || keep ? self.rank : self.rank - 1;
   HUSK_TRY(args.check_tensor(values_at, rank, rank));
-  HUSK_TRY(args.check_tensor(values_at + 1, rank, rank));
+  HUSK_TRY(args.check_tensor(indices_at, rank, rank));
   HUSK_TRY(args.check_same_dtype(values_at, kSelf));
-  HUSK_TRY(args.check_dtype(values_at + 1, HUSK_I64));
+  HUSK_TRY(args.check_dtype(indices_at, HUSK_I64));
   Loop<3> loop(args);
   loop.shape(self);
   for (int32_t d = 0, to = 0; d < self.rank; ++d) {
@@ -70,7 +71,7 @@ husk_status pick_each_row(const Arguments& args, int32_t dim, uint32_t keep_at, 
       loop.strides[1][d] = loop.strides[2][d] = 0;
       continue;
     }
-    for (uint32_t at = values_at; at < values_at + 2; ++at)
+    for (uint32_t at : {values_at, indices_at})
       HUSK_TRY(args.check_size(at, to, d == dim ? 1 : self.sizes[d], "what is left of self"));
     loop.strides[1][d] = values.strides[to];
     loop.strides[2][d] = indices.strides[to++];
@@ -111,11 +112,12 @@ int64_t median_of(const Row& row, bool floats, bool ignore) {
 
 husk_status median_along(const Arguments& args, bool ignore) {
   constexpr ArgumentsOf named("median_dim", "nanmedian_dim");
-  constexpr uint32_t kSelf = named["self"], kDim = named["dim"];
+  constexpr uint32_t kSelf = named["self"], kDim = named["dim"], kKeepdim = named["keepdim"],
+                     kValues = named["values"], kIndices = named["indices"];
   HUSK_TRY(args.check_tensor(kSelf));
   int32_t dim = 0;
   HUSK_TRY(args.get_dim(kDim, args[kSelf].rank, dim));
-  return pick_each_row(args, dim, 2, 3, [&](const Row& row) {
+  return pick_each_row(args, dim, kKeepdim, kValues, kIndices, [&](const Row& row) {
     return median_of(row, floating(args[kSelf].dtype), ignore);
   });
 }
@@ -210,7 +212,9 @@ uint64_t long_mode_key(const Row& row) {
 
 husk_status kthvalue(const Arguments& args) {
   constexpr ArgumentsOf named("kthvalue");
-  constexpr uint32_t kSelf = named["self"], kK = named["k"], kDim = named["dim"];
+  constexpr uint32_t kSelf = named["self"], kK = named["k"], kDim = named["dim"],
+                     kKeepdim = named["keepdim"], kValues = named["values"],
+                     kIndices = named["indices"];
   HUSK_TRY(args.check_tensor(kSelf));
   int64_t k = 0;
   int32_t dim = 0;
@@ -220,7 +224,7 @@ husk_status kthvalue(const Arguments& args) {
   if (k < 1 || k > length)
     return args.argument_error(kK, HUSK_INVALID_INPUT,
                                "is not between 1 and the size of the dimension");
-  return pick_each_row(args, dim, 3, 4, [&](const Row& row) {
+  return pick_each_row(args, dim, kKeepdim, kValues, kIndices, [&](const Row& row) {
     return row.find(select_key(row, row.keys.mask, k - 1));
   });
 }
@@ -232,11 +236,12 @@ husk_status nanmedian_dim(const Arguments& args) { return median_along(args, tru
 
 husk_status mode(const Arguments& args) {
   constexpr ArgumentsOf named("mode");
-  constexpr uint32_t kSelf = named["self"], kDim = named["dim"];
+  constexpr uint32_t kSelf = named["self"], kDim = named["dim"], kKeepdim = named["keepdim"],
+                     kValues = named["values"], kIndices = named["indices"];
   HUSK_TRY(args.check_tensor(kSelf));
   int32_t dim = 0;
   HUSK_TRY(args.get_dim(kDim, args[kSelf].rank, dim));
-  return pick_each_row(args, dim, 2, 3, [&](const Row& row) {
+  return pick_each_row(args, dim, kKeepdim, kValues, kIndices, [&](const Row& row) {
     const uint64_t key = row.count <= kMaxSortedKeys ? short_mode_key(row) : long_mode_key(row);
     return row.find_last(key);  // as in PyTorch, the last of equal elements
   });

@@ -19,7 +19,7 @@ struct Reduce {
 };
 
 // Reads the dimensions to reduce as bits: a list of ints, one int, or none for all dimensions.
-husk_status get_dims(const Arguments& args, uint32_t at, int32_t rank, uint32_t& mask) {
+husk_status get_dims(const Arguments& args, ArgumentPlace at, int32_t rank, uint32_t& mask) {
   mask = 0;
   const bool is_int = at < args.count && args[at].kind == HUSK_ARG_INT;
   if (args.none(at) || (args[at].kind == HUSK_ARG_INTS && args[at].count == 0)) {
@@ -43,7 +43,8 @@ constexpr uint32_t kSelf = ArgumentsOf("reduce_all", "reduce_all_dim", "reduce_a
                                        "reduce_sum_dims", "reduce_var")["self"];
 
 // Sets up the loops for the dimensions in `mask` and checks the shape of the output.
-husk_status set_loops(const Arguments& args, uint32_t mask, bool keep, uint32_t out_at, Reduce& r) {
+husk_status set_loops(const Arguments& args, uint32_t mask, bool keep, ArgumentPlace out_at,
+                      Reduce& r) {
   const husk_op_arg &self = args[kSelf], &out = args[out_at];
   int32_t next = 0;
   r.count = 1;
@@ -85,8 +86,8 @@ void each_value(const Reduce& r, const husk_op_arg& self, ReadRow read, int64_t 
   });
 }
 
-husk_status run(const Arguments& args, uint32_t dims_at, bool keep, uint32_t out_at, Reduction kind,
-                double correction) {
+husk_status run(const Arguments& args, ArgumentPlace dims_at, bool keep, ArgumentPlace out_at,
+                Reduction kind, double correction) {
   HUSK_TRY(args.check_tensor(kSelf));
   HUSK_TRY(args.check_tensor(out_at));
   const husk_op_arg &self = args[kSelf], &out = args[out_at];
@@ -127,10 +128,9 @@ husk_status run(const Arguments& args, uint32_t dims_at, bool keep, uint32_t out
   return HUSK_OK;
 }
 
-constexpr uint32_t kAllDims = 0xffffffff;  // in place of an argument's position
-
 // Reduces along the dimensions at argument `dim`.
-husk_status run_along(const Arguments& args, uint32_t keep_at, uint32_t out_at, Reduction kind) {
+husk_status run_along(const Arguments& args, ArgumentPlace keep_at, ArgumentPlace out_at,
+                      Reduction kind) {
   constexpr ArgumentsOf named("reduce_all_dim", "reduce_any_dim", "reduce_mean_dims",
                               "reduce_prod_dim", "reduce_sum_dims");
   constexpr uint32_t kDim = named["dim"];
@@ -144,7 +144,7 @@ husk_status run_along(const Arguments& args, uint32_t keep_at, uint32_t out_at, 
 husk_status reduce_sum(const Arguments& args) {
   constexpr ArgumentsOf named("reduce_sum");
   constexpr uint32_t kOut = named["out"];
-  return run(args, kAllDims, false, kOut, Reduction::Sum, 0);
+  return run(args, kNoArgument, false, kOut, Reduction::Sum, 0);
 }
 husk_status reduce_sum_dims(const Arguments& args) {
   constexpr ArgumentsOf named("reduce_sum_dims");
@@ -154,7 +154,7 @@ husk_status reduce_sum_dims(const Arguments& args) {
 husk_status reduce_mean(const Arguments& args) {
   constexpr ArgumentsOf named("reduce_mean");
   constexpr uint32_t kOut = named["out"];
-  return run(args, kAllDims, false, kOut, Reduction::Mean, 0);
+  return run(args, kNoArgument, false, kOut, Reduction::Mean, 0);
 }
 husk_status reduce_mean_dims(const Arguments& args) {
   constexpr ArgumentsOf named("reduce_mean_dims");
@@ -164,7 +164,7 @@ husk_status reduce_mean_dims(const Arguments& args) {
 husk_status reduce_prod(const Arguments& args) {
   constexpr ArgumentsOf named("reduce_prod");
   constexpr uint32_t kOut = named["out"];
-  return run(args, kAllDims, false, kOut, Reduction::Product, 0);
+  return run(args, kNoArgument, false, kOut, Reduction::Product, 0);
 }
 husk_status reduce_prod_dim(const Arguments& args) {
   constexpr ArgumentsOf named("reduce_prod_dim");
@@ -174,12 +174,12 @@ husk_status reduce_prod_dim(const Arguments& args) {
 husk_status reduce_all(const Arguments& args) {
   constexpr ArgumentsOf named("reduce_all");
   constexpr uint32_t kOut = named["out"];
-  return run(args, kAllDims, false, kOut, Reduction::All, 0);
+  return run(args, kNoArgument, false, kOut, Reduction::All, 0);
 }
 husk_status reduce_any(const Arguments& args) {
   constexpr ArgumentsOf named("reduce_any");
   constexpr uint32_t kOut = named["out"];
-  return run(args, kAllDims, false, kOut, Reduction::Any, 0);
+  return run(args, kNoArgument, false, kOut, Reduction::Any, 0);
 }
 husk_status reduce_all_dim(const Arguments& args) {
   constexpr ArgumentsOf named("reduce_all_dim");

@@ -13,6 +13,8 @@ namespace husk::host {
 
 namespace {
 
+constexpr ArgumentsOf kScans("cummax", "cummin", "cumprod", "cumsum", "logcumsumexp");
+
 // The number of elements of a row, and its strides in self, the output and the second output.
 struct ScanRow {
   Cancellation& cancellation;
@@ -23,7 +25,8 @@ struct ScanRow {
 template <class Run>
 void each_scan(const Arguments& args, int32_t dim, const husk_op_arg& out,
                const husk_op_arg& second, Run run) {
-  const husk_op_arg& self = args[0];
+  constexpr uint32_t kSelf = kScans["self"];
+  const husk_op_arg& self = args[kSelf];
   Loop<3> loop(args);
   loop.shape(self);
   loop.add(1, out);
@@ -39,9 +42,8 @@ void each_scan(const Arguments& args, int32_t dim, const husk_op_arg& out,
 }
 
 // Checks self and the output, and reads the dimension.
-husk_status check(const Arguments& args, uint32_t out, int32_t& dim) {
-  constexpr ArgumentsOf named("cummax", "cummin", "cumprod", "cumsum", "logcumsumexp");
-  constexpr uint32_t kSelf = named["self"], kDim = named["dim"];
+husk_status check(const Arguments& args, ArgumentPlace out, int32_t& dim) {
+  constexpr uint32_t kSelf = kScans["self"], kDim = kScans["dim"];
   HUSK_TRY(args.check_tensor(kSelf));
   HUSK_TRY(args.get_dim(kDim, args[kSelf].rank, dim));
   HUSK_TRY(args.check_tensor(out));

@@ -16,7 +16,7 @@ namespace {
 enum class SegmentReduce { Sum, Mean, Max, Min, Product };
 
 // Reads the name of the reduction.
-husk_status reduce_of(const Arguments& args, uint32_t at, SegmentReduce& out) {
+husk_status reduce_of(const Arguments& args, ArgumentPlace at, SegmentReduce& out) {
   constexpr struct {
     const char* name;
     SegmentReduce reduce;

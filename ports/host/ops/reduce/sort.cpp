@@ -157,7 +157,7 @@ void gather_values(const SortRow& row, const uint64_t* indices, int64_t indices_
 
 // The positions of the operands among the arguments.
 struct Operands {
-  uint32_t self, values, indices;
+  ArgumentPlace self, values, indices;
   int32_t dim;
 };
 
@@ -206,8 +206,8 @@ husk_status each_sorted(const Arguments& args, const Operands& at, int64_t lengt
 }
 
 // `at` has the places of the tensors.
-husk_status sort_along(const Arguments& args, Operands at, uint32_t dim_at,
-                       uint32_t descending_at) {
+husk_status sort_along(const Arguments& args, Operands at, ArgumentPlace dim_at,
+                       ArgumentPlace descending_at) {
   HUSK_TRY(args.check_tensor(at.self));
   bool descending = false;
   HUSK_TRY(args.get_dim(dim_at, args[at.self].rank, at.dim));

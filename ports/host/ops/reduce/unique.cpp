@@ -76,7 +76,7 @@ int64_t find_unique(const Request& r, const Keys& keys, int64_t capacity) {
 }
 
 // Reads an optional output. `out` becomes null if the output is not wanted.
-husk_status get_optional_output(const Arguments& args, uint32_t at, bool wanted,
+husk_status get_optional_output(const Arguments& args, ArgumentPlace at, bool wanted,
                                 const husk_op_arg*& out) {
   out = nullptr;
   if (!wanted) return HUSK_OK;
@@ -139,7 +139,7 @@ struct Slices {
   }
 };
 
-husk_status slices_of(const Arguments& args, uint32_t dim_at, Slices& s) {
+husk_status slices_of(const Arguments& args, ArgumentPlace dim_at, Slices& s) {
   constexpr ArgumentsOf named("unique_consecutive", "unique_consecutive_sizes", "unique_dim",
                               "unique_dim_sizes");
   constexpr uint32_t kSelf = named["self"];
@@ -180,11 +180,17 @@ void copy_slice(const Slices& s, int64_t from, const husk_op_arg& out, int32_t d
   });
 }
 
-// Indices of the arguments: the dimension, the flags for the optional outputs, and the first
-// output.
+// Indices of the arguments: the dimension, the flags for the optional outputs, and the outputs.
 struct ArgumentIndices {
-  uint32_t dim, inverse, counts, out;
-  bool sorted;  // all slices are compared, not only adjacent ones
+  ArgumentPlace dim, wants_inverse, wants_counts, out, inverse, counts;
+
+  constexpr explicit ArgumentIndices(const ArgumentsOf& named)
+      : dim(named["dim"]),
+        wants_inverse(named["return_inverse"]),
+        wants_counts(named["return_counts"]),
+        out(named["out"]),
+        inverse(named["inverse"]),
+        counts(named["counts"]) {}
 };
 
 // The slices in ascending order. Equal slices keep their order. If the call is to end, the order is
@@ -256,15 +262,16 @@ husk_status count_slices(const Arguments& args, const Slices& s, bool sorted, in
   return each_sorted(args, s, sorted, [&](int64_t, int64_t, bool starts) { count += starts; });
 }
 
-husk_status run_slices(const Arguments& args, const ArgumentIndices& p) {
+// If `sorted`, all slices are compared, not only adjacent ones.
+husk_status run_slices(const Arguments& args, const ArgumentIndices& p, bool sorted) {
   constexpr ArgumentsOf named("unique_consecutive", "unique_dim");
   constexpr uint32_t kSelf = named["self"];
   HUSK_TRY(args.check_tensor(kSelf));
   Slices s{args, args[kSelf], {}, Loop<1>(args), 0, 0, false, false};
   HUSK_TRY(slices_of(args, p.dim, s));
   bool wants_inverse = false, wants_counts = false;
-  HUSK_TRY(args.get_bool(p.inverse, wants_inverse));
-  HUSK_TRY(args.get_bool(p.counts, wants_counts));
+  HUSK_TRY(args.get_bool(p.wants_inverse, wants_inverse));
+  HUSK_TRY(args.get_bool(p.wants_counts, wants_counts));
   int32_t dim = 0;
   if (!s.flat) HUSK_TRY(args.get_dim(p.dim, args[kSelf].rank, dim));
   const husk_op_arg *inverse = nullptr, *counts = nullptr;
@@ -274,16 +281,16 @@ husk_status run_slices(const Arguments& args, const ArgumentIndices& p) {
     if (d != dim) HUSK_TRY(args.check_size(p.out, d, args[kSelf].sizes[d], "a slice of self"));
   int64_t count = 0;
   const int64_t capacity = args[p.out].rank > 0 ? args[p.out].sizes[dim] : 1;
-  HUSK_TRY(count_slices(args, s, p.sorted, count));
+  HUSK_TRY(count_slices(args, s, sorted, count));
   if (count != capacity) return args.wrong_result_size(capacity, count);
-  HUSK_TRY(get_optional_output(args, p.out + 1, wants_inverse, inverse));
-  HUSK_TRY(get_optional_output(args, p.out + 2, wants_counts, counts));
+  HUSK_TRY(get_optional_output(args, p.inverse, wants_inverse, inverse));
+  HUSK_TRY(get_optional_output(args, p.counts, wants_counts, counts));
   if (inverse && numel(*inverse) != s.count)
-    return args.argument_error(p.out + 1, HUSK_INVALID_ARGUMENT, "is not as large as self");
-  if (counts) HUSK_TRY(args.check_vector(p.out + 2, count, "one for each different one"));
+    return args.argument_error(p.inverse, HUSK_INVALID_ARGUMENT, "is not as large as self");
+  if (counts) HUSK_TRY(args.check_vector(p.counts, count, "one for each different one"));
   clear_counts(args, counts);
   bool complete = true;
-  HUSK_TRY(each_sorted(args, s, p.sorted, [&](int64_t slice, int64_t group, bool starts) {
+  HUSK_TRY(each_sorted(args, s, sorted, [&](int64_t slice, int64_t group, bool starts) {
     if (group >= count) {  // another thread has changed self since the groups were counted
       complete = false;
       return;
@@ -295,18 +302,16 @@ husk_status run_slices(const Arguments& args, const ArgumentIndices& p) {
   return complete ? husk_status{HUSK_OK} : args.tensor_changed();
 }
 
-husk_status count_result(const Arguments& args, const ArgumentIndices& p) {
+husk_status count_result(const Arguments& args, ArgumentPlace dim_at, ArgumentPlace size_at,
+                         bool sorted) {
   constexpr ArgumentsOf named("unique_consecutive_sizes", "unique_dim_sizes");
   constexpr uint32_t kSelf = named["self"];
   HUSK_TRY(args.check_tensor(kSelf));
-  HUSK_TRY(args.check_result(p.out));
+  HUSK_TRY(args.check_result(size_at));
   Slices s{args, args[kSelf], {}, Loop<1>(args), 0, 0, false, false};
-  HUSK_TRY(slices_of(args, p.dim, s));
-  return count_slices(args, s, p.sorted, *static_cast<int64_t*>(args[p.out].data));
+  HUSK_TRY(slices_of(args, dim_at, s));
+  return count_slices(args, s, sorted, *static_cast<int64_t*>(args[size_at].data));
 }
-
-constexpr ArgumentIndices kConsecutive{3, 1, 2, 4, false};
-constexpr ArgumentIndices kAcrossDim{1, 3, 4, 5, true};
 
 }  // namespace
 
@@ -346,11 +351,23 @@ husk_status unique_sizes(const Arguments& args) {
   return HUSK_OK;
 }
 
-husk_status unique_consecutive(const Arguments& args) { return run_slices(args, kConsecutive); }
-husk_status unique_consecutive_sizes(const Arguments& args) {
-  return count_result(args, kConsecutive);
+husk_status unique_consecutive(const Arguments& args) {
+  constexpr ArgumentIndices kAt{ArgumentsOf("unique_consecutive")};
+  return run_slices(args, kAt, false);
 }
-husk_status unique_dim(const Arguments& args) { return run_slices(args, kAcrossDim); }
-husk_status unique_dim_sizes(const Arguments& args) { return count_result(args, kAcrossDim); }
+husk_status unique_consecutive_sizes(const Arguments& args) {
+  constexpr ArgumentsOf named("unique_consecutive_sizes");
+  constexpr uint32_t kDim = named["dim"], kSize = named["size"];
+  return count_result(args, kDim, kSize, false);
+}
+husk_status unique_dim(const Arguments& args) {
+  constexpr ArgumentIndices kAt{ArgumentsOf("unique_dim")};
+  return run_slices(args, kAt, true);
+}
+husk_status unique_dim_sizes(const Arguments& args) {
+  constexpr ArgumentsOf named("unique_dim_sizes");
+  constexpr uint32_t kDim = named["dim"], kSize = named["size"];
+  return count_result(args, kDim, kSize, true);
+}
 
 }  // namespace husk::host

@@ -82,13 +82,15 @@ husk_status read_transform(const Arguments& args, int32_t rank, const int64_t* s
   return HUSK_OK;
 }
 
-constexpr uint32_t kWorkspace = 5;  // the place of this argument, after `out`
+constexpr uint32_t kWorkspace = ArgumentsOf("fft_c2c", "fft_c2r", "fft_r2c")["workspace"];
 
 // Whether the op can transform lines of `points` with the memory that it has. `in_place` says that
 // they are complex numbers of `out`. `need` becomes that of the line that needs most.
 husk_status check_length(const Arguments& args, int64_t points, bool in_place, Need& need) {
+  constexpr ArgumentsOf named("fft_c2c", "fft_c2r", "fft_r2c");
+  constexpr uint32_t kSelf = named["self"];
   if (points < 1)
-    return args.argument_error(0, HUSK_INVALID_INPUT, "has no points along a dimension");
+    return args.argument_error(kSelf, HUSK_INVALID_INPUT, "has no points along a dimension");
   const Need line = line_need(points);
   if (!line.fits || line.total > need.total) need = line;
   if (!args.none(kWorkspace)) return check_workspace(args, kWorkspace, need);
@@ -204,7 +206,9 @@ void complex_to_real(const Arguments& args, const husk_op_arg& self, const husk_
 // Transforms a spectrum of several dimensions to real numbers: a copy of the spectrum in the
 // workspace along all dimensions but the last one, then the last one. `need` is that of a line.
 husk_status real_of_several(const Arguments& args, const Transform& t, Need need) {
-  const husk_op_arg& self = args[0];
+  constexpr ArgumentsOf named("fft_c2r");
+  constexpr uint32_t kSelf = named["self"], kOut = named["out"];
+  const husk_op_arg& self = args[kSelf];
   const int32_t last = t.dims[t.count - 1];
   int64_t elements = 1, strides[kMaxRank];
   for (int32_t d = self.rank; d-- > 0;) {
@@ -233,9 +237,9 @@ husk_status real_of_several(const Arguments& args, const Transform& t, Need need
     for (int64_t i = 0; i + 1 < t.count; ++i)
       transform_dim<double>(args, copy, t.dims[i], false, 1, line);
     if (self.dtype == HUSK_C64)
-      complex_to_real<Complex128, float>(args, copy, args[4], last, t.scale, line);
+      complex_to_real<Complex128, float>(args, copy, args[kOut], last, t.scale, line);
     else
-      complex_to_real<Complex128, double>(args, copy, args[4], last, t.scale, line);
+      complex_to_real<Complex128, double>(args, copy, args[kOut], last, t.scale, line);
   });
 }
 

@@ -11,7 +11,7 @@ namespace husk::host {
 namespace {
 
 // Fills the output with a Hann window of the length that `window_length` gives.
-husk_status hann(const Arguments& args, uint32_t out_at, bool periodic) {
+husk_status hann(const Arguments& args, ArgumentPlace out_at, bool periodic) {
   constexpr ArgumentsOf named("hann_window", "hann_window_periodic");
   constexpr uint32_t kWindowLength = named["window_length"];
   int64_t length = 0;
