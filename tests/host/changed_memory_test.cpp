@@ -252,10 +252,12 @@ class ChangedMemory : public HostDevice {
       for (size_t i = 0; i < before.size(); ++i)
         std::memcpy(changer.blocks[i]->data(), before[i].data(), before[i].size());
     };
-    ASSERT_EQ(run(made, changer), HUSK_OK) << error.text;
+    changer.end_at = kMaxQuestions + 1;
+    const husk_status status = run(made, changer);
     const int64_t questions = changer.asked;
     ASSERT_GT(questions, 0) << made.name;
     if (questions > kMaxQuestions) return;  // such a call takes long, and others are like it
+    ASSERT_EQ(status, HUSK_OK) << error.text;
     const int64_t step = questions / 3 + 1;
     int contents = 0;
     for (int64_t at = 1; at <= questions; at += step) {
