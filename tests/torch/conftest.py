@@ -1,7 +1,18 @@
 """Fixtures that several test files use."""
 
+import logging
+
 import host_ops
 import pytest
+
+
+def pytest_configure():
+  """Turns off the traces of torch, which write each graph as text several times in an export. torch
+  does so if the logger of the traces has a handler, and pytest gives a handler to each logger that
+  does not propagate."""
+  traces = logging.getLogger("torch.__trace")
+  traces.handlers.clear()
+  traces.propagate = True
 
 
 @pytest.fixture(scope="module")

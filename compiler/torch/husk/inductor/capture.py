@@ -176,6 +176,7 @@ def inductor(
         wrapper_class = _wrapper_class(lambda wrapper: program(wrapper, guards), caching)
         with (
           torch_compat.kept_copies(),
+          torch_compat.untraced(),
           updates.from_whole_values(),
           one_device.moving(),
           patches.husk_lines(lowerings, sdpa),

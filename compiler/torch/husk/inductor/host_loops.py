@@ -7,6 +7,8 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
+import sympy
+
 from .lines import InductorObject
 from .replace import replaced
 
@@ -30,6 +32,7 @@ def host_codegen(vectors: str, mark: str) -> Iterator[None]:
   inductor: Any = cpp
   # torch 2.15 simplifies indices in another way.
   simplify = getattr(inductor, "simplify_index_in_vec_range", None)
+  find_stride = getattr(inductor, "stride_at", None)
 
   def marked(self: InductorObject, nest: Any, code: Any, *args: Any) -> Any:
     code.writeline(mark + cexpr_index(self.rename_indexing(sympy_product(self.call_ranges))))
@@ -54,11 +57,16 @@ def host_codegen(vectors: str, mark: str) -> Iterator[None]:
     return f"{kind}::from(at::vec::VectorizedN<{types}>({lanes}{load}{types}>({bytes_})))"
 
   def simplified(index: Any, *args: Any) -> Any:
-    assert simplify is not None
-    return index if _is_linear(index) else simplify(index, *args)
+    return index if _is_polynomial(index) else _kept(simplify, index, *args)
+
+  def stride_at(index: Any, variable: Any) -> Any:
+    known = variable.is_Symbol and _is_polynomial(index)
+    stride = _stride(index, variable) if known else None
+    return _kept(find_stride, index, variable) if stride is None else stride
 
   with replaced(
     *([(cpp, "simplify_index_in_vec_range", simplified)] if simplify else ()),
+    *([(cpp, "stride_at", stride_at)] if find_stride else ()),
     # The layers of a model ask for the same quotients, whose divisor sympy parses each time.
     (cpp, "CeilDiv", functools.lru_cache(maxsize=None, typed=True)(inductor.CeilDiv)),
     (CppScheduling, "ready_to_flush", lambda self: True),
@@ -70,12 +78,33 @@ def host_codegen(vectors: str, mark: str) -> Iterator[None]:
     yield
 
 
-def _is_linear(index: Any) -> bool:
-  """Whether an index is a sum of symbols times integers. sympy searches long for a simpler form of
-  it, and finds none."""
+def _is_polynomial(index: Any) -> bool:
+  """Whether an index is a sum of products of an integer and different symbols. sympy searches long
+  for a simpler form of it, which has the same strides."""
   return all(
-    term.is_Integer
-    or term.is_Symbol
-    or (term.is_Mul and len(term.args) == 2 and term.args[0].is_Integer and term.args[1].is_Symbol)
-    for term in (index.args if index.is_Add else (index,))
+    factor.is_Symbol or (factor.is_Integer and place == 0)
+    for term in _terms(index)
+    for place, factor in enumerate(_factors(term))
   )
+
+
+def _stride(index: Any, variable: Any) -> Any:
+  """What a polynomial grows by if a variable grows by 1, or None if it is a sum."""
+  growing = [factors for factors in map(_factors, _terms(index)) if variable in factors]
+  if len(growing) != 1:
+    return None if growing else sympy.S.Zero
+  return sympy.Mul(*(factor for factor in growing[0] if factor != variable))
+
+
+def _terms(index: Any) -> Any:
+  return index.args if index.is_Add else (index,)
+
+
+def _factors(term: Any) -> Any:
+  return term.args if term.is_Mul else (term,)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _kept(find: Any, *args: Any) -> Any:
+  """The result of a function of sympy's expressions, which the next export asks for again."""
+  return find(*args)

@@ -439,8 +439,8 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   "torch._inductor.codegen.cpp": (
     replaces("CeilDiv", "remembers quotients (host_loops.host_codegen)"),
     replaces(
-      "simplify_index_in_vec_range",
-      "leaves sums as they are (host_loops.host_codegen)",
+      "simplify_index_in_vec_range stride_at",
+      "know polynomials, and remember the rest (host_loops.host_codegen)",
       last="2.12",
     ),
     replaces(
@@ -580,6 +580,16 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     ),
   ),
   # Dynamo, tracing and fake tensors.
+  "torch._dynamo.repro.after_aot": (
+    replaces("save_graph_repro", "writes no program that nobody keeps (torch_compat.untraced)"),
+  ),
+  "torch._logging._internal": (uses("trace_log", "whether traces are kept"),),
+  "torch._export.utils": (
+    replaces(
+      "_materialize_cpp_cia_ops",
+      "looks composite operators up once for a program (torch_compat.functional)",
+    ),
+  ),
   "torch._dynamo.convert_frame": (uses("compile_lock", "the lock that torch.compile takes"),),
   "torch._dynamo.eval_frame": (
     uses("_debug_get_cache_entry_list", "the codes of a frame"),

@@ -573,8 +573,12 @@ def assume(exported: ExportedProgram, conditions: list[assumed.Assumption]) -> N
 
 def functional(exported: ExportedProgram, wanted: dict[Any, Callable[..., Any]]) -> ExportedProgram:
   """The program without operators that write, and with the operators of `wanted` decomposed."""
+  from torch._export import utils
+
   shapes = assumed.environment(exported)
-  with assumed.restored(shapes), replaced(smaller_sizes()):
+  # torch collects the operators of each namespace, and looks up all composite ones each time.
+  looked_up = (utils, "_materialize_cpp_cia_ops", functools.cache(utils._materialize_cpp_cia_ops))
+  with assumed.restored(shapes), replaced(smaller_sizes(), looked_up):
     decomposed = with_guards(exported.run_decompositions(wanted), exported)
     _assumptions[decomposed] = [*assumptions(exported), *assumed.found(shapes)]
   decomposed.example_inputs = exported.example_inputs
@@ -774,6 +778,23 @@ def inner_compiler(compile_graph: Callable[..., Any]) -> Iterator[None]:
   with replaced(
     (compile_fx, "compile_fx_aot", compiler), (compile_fx, "_unlift_graph", without_copies)
   ):
+    yield
+
+
+@contextlib.contextmanager
+def untraced() -> Iterator[None]:
+  """While open, Inductor writes no program that compiles a graph again, unless torch's traces are
+  kept (TORCH_TRACE). torch 2.11 writes it for each graph, and drops it then."""
+  from torch._dynamo.repro import after_aot
+  from torch._logging._internal import trace_log
+
+  write = after_aot.save_graph_repro
+
+  def written(*args: Any, save_dir: str | None = None, **more: Any) -> None:
+    if save_dir is not None or trace_log.handlers:
+      write(*args, save_dir=save_dir, **more)
+
+  with replaced((after_aot, "save_graph_repro", written)):
     yield
 
 

@@ -1,0 +1,48 @@
+"""How the exporter helps Inductor to write C++ loops: the strides of indices."""
+
+import pytest
+import sympy
+from husk.inductor import host_loops
+from torch._inductor.codegen import cpp
+from torch.utils._sympy.functions import FloorDiv, ModularIndexing
+
+x0, x1, s0, s1 = (
+  sympy.Symbol(name, integer=True, nonnegative=True) for name in "x0 x1 s0 s1".split()
+)
+INDICES = [
+  sympy.Integer(7),
+  x0,
+  x1,
+  -3 * x0,
+  s0 * x0,
+  x0 + 5 * x1 + 2,
+  x0 + s0 * x1,
+  4 * s0 * s1 * x0 + s1 * x1 + x1,
+  s0 * x0 + s1 * x0 + x0,
+  2 * x0 + s0 * (x0 + x1),
+  x0**2 + x1,
+  FloorDiv(x0, 16) + x1,
+  FloorDiv(x0, 3) + 2 * x0,
+  ModularIndexing(x0, 1, 32) + 32 * x1,
+  ModularIndexing(x0 + 4 * x1, 2, s0),
+]
+
+
+def strides():
+  for each in (cpp.simplify_index_in_vec_range, cpp.stride_at, cpp.stride_at_vec_range):
+    if hasattr(each, "cache_clear"):
+      each.cache_clear()
+  return [
+    cpp.stride_at_vec_range(index, variable, length)
+    for index in INDICES
+    for variable in (x0, x1)
+    for length in (None, 8, 16)
+  ]
+
+
+@pytest.mark.skipif(not hasattr(cpp, "stride_at"), reason="this torch finds strides in another way")
+def test_strides_are_those_of_torch():
+  expected = strides()
+  with host_loops.host_codegen("VecAVX2", "// "):
+    assert strides() == expected
+  assert expected[3:6] == [0, 0, 0] and expected[6:9] == [1, 1, 1]
