@@ -137,3 +137,30 @@ def test_the_error_of_the_first_way_is_raised(caplog, strict):
 def test_shapes_that_torch_refuses_are_left_to_it():
   with pytest.raises(Exception, match="(?i)dynamic_shapes|key|inputs"):
     tracing.traced(Branch(), (torch.randn(2, 6),), None, {"y": {1: Dim("l", min=1)}})
+
+
+class Rounded(torch.nn.Module):
+  """A size that Python's int() makes of a float, for which torch.export would take a constant."""
+
+  def forward(self, x):
+    return F.pad(x, (0, int(x.shape[1] * 1.5)))
+
+
+class Half(torch.nn.Module):
+  def forward(self, x):
+    return F.interpolate(x[None], scale_factor=0.5)
+
+
+def test_an_int_of_a_float_is_no_constant(caplog):
+  dim = Dim("l", min=2, max=64)
+  program = traced(Rounded(), dim)
+  assert said(caplog)[0].startswith("traced with strict=True, since")
+  assert program.module()(torch.ones(2, 10)).shape == (2, 25)
+  with pytest.raises(torch._dynamo.exc.UserError, match="Constraints violated"):
+    traced(Rounded(), dim, strict=False)
+
+
+def test_a_half_of_a_size_may_be_one(caplog):
+  program = traced(Half(), Dim("l", min=2, max=64))
+  assert range_of(program) == (2, 64) and not said(caplog)
+  assert program.module()(torch.ones(2, 2)).shape == (1, 2, 1)
