@@ -100,6 +100,30 @@ def test_sizes_without_a_range_begin_with_two(caplog):
   assert not said(caplog)
 
 
+class Even(torch.nn.Module):
+  def forward(self, x, y):
+    return ones(x.shape[1]) + x.view(x.shape[0], -1, 2).sum(2).sum() + y
+
+
+def test_guards_of_the_bytecode_have_names_of_flat_inputs(tmp_path):
+  given = (torch.randn(2, 6), torch.randn(6))
+  shapes = {"x": {1: Dim.AUTO}, "y": {0: Dim.AUTO}}
+  path = husk.export(
+    Even(), given, tmp_path / "made.husk", dynamic_shapes=shapes, strict=True, targets=("host",)
+  )
+  torch.testing.assert_close(husk.load(path)(*given), Even()(*given))
+
+
+class Copied(torch.nn.Module):
+  def forward(self, x):
+    return x.view(2, x.shape[1], 4, 2).permute(0, 2, 1, 3).contiguous().view(-1, x.shape[1], 2)
+
+
+def test_a_copy_asks_nothing(caplog):
+  assert range_of(traced(Copied(), Dim("l", min=1, max=64), (2, 6, 8))) == (1, 64)
+  assert not said(caplog)
+
+
 def test_the_bytecode_is_read_if_the_model_cannot_be_run(caplog):
   program = traced(Kept(), Dim("l", min=1, max=64))
   assert range_of(program) == (1, 64)

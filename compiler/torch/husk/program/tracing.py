@@ -197,7 +197,8 @@ _ROUNDED = ("TruncToInt", "FloorToInt", "CeilToInt", "RoundToInt")
 def _small_sizes(decided: list[Any]) -> Iterator[None]:
   """While open, torch.export takes sizes that vary for 0 or more, and asks as few questions about
   them as about sizes that only the data decides. Functions that copy a tensor if they must ask
-  whether a size is 1, which decides nothing else: they hear that it is not. `decided` gets the
+  whether a size is 1, or whether strides are those of neighbours, which decides nothing else: they
+  hear that it is not so. `decided` gets the
   conditions by which the code of the model, and not an operator, decides."""
   import torch
   from torch.fx.experimental import _config, symbolic_shapes
@@ -216,6 +217,9 @@ def _small_sizes(decided: list[Any]) -> Iterator[None]:
     about_one = isinstance(question, (sympy.Eq, sympy.Ne)) and 1 in question.args
     if about_one and operator in copying:
       return sympy.true if isinstance(question, sympy.Ne) else sympy.false
+    if operator is torch.Tensor.contiguous and isinstance(question, sympy.Eq):
+      known = self._maybe_evaluate_static(question)
+      return sympy.false if known is None else known
     count = len(self.guards)
     answer = before(self, question, *args, **kwargs)
     if operator is None:
