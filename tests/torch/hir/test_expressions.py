@@ -1,6 +1,7 @@
 """Expressions: the text must have the meaning of the sympy expression."""
 
 import itertools
+import math
 
 import built_tools  # noqa: F401
 import hir_interpreter
@@ -73,6 +74,9 @@ EXPRESSIONS = [
   f.RShift(s * 1000, t),
   f.RoundToInt(f.ToFloat(s) * 0.5),
   f.RoundToInt(f.IntTrueDiv(s, t)),
+  f.RoundDecimal(s * 5, -1),
+  f.RoundDecimal(s - 25, -1),
+  f.RoundDecimal(s, 2),
   f.TruncToInt(f.FloatPow(f.ToFloat(s), 1.5)),
   f.Max(f.Min(s, t), f.ModularIndexing(s, t, 3)),
   f.Where(sympy.And(s > 2, t < 4), f.CeilDiv(s, t), f.FloorDiv(s * 9, t)),
@@ -126,6 +130,61 @@ def test_a_float_is_not_an_int():
 def test_unknown_symbols_are_refused():
   with pytest.raises(husk.Unsupported, match="u7"):
     made().int(s + sympy.Symbol("u7", integer=True))
+
+
+LOG = f.OpaqueUnaryFn_log2(f.ToFloat(s))
+
+
+@pytest.mark.parametrize(
+  ("rounded", "exact"),
+  (
+    (f.FloorToInt(LOG), lambda x: math.floor(math.log2(x))),
+    (f.TruncToInt(LOG), lambda x: int(math.log2(x))),
+    (f.CeilToInt(LOG), lambda x: math.ceil(math.log2(x))),
+    (f.RoundToInt(LOG), lambda x: round(math.log2(x))),
+    (sympy.Ge(LOG, 3), lambda x: math.log2(x) >= 3),
+    (sympy.Lt(LOG, 2.5), lambda x: math.log2(x) < 2.5),
+  ),
+  ids=lambda value: str(value) if isinstance(value, sympy.Basic) else "",
+)
+def test_logarithms_are_rounded_or_compared(rounded, exact):
+  text = str(made().int(rounded))
+  for number in (1, 2, 3, 5, 6, 7, 8, 9, 255, 256, 257, 2**40 - 1, 2**40, 2**40 + 1):
+    assert value(text, s0=number) == exact(number), number
+  if not isinstance(rounded, sympy.Rel):
+    with pytest.raises(ZeroDivisionError):
+      value(text, s0=0)
+
+
+@pytest.mark.parametrize(
+  ("expression", "message"),
+  (
+    (LOG + 1.5, "only if it is rounded to an int or compared"),
+    (f.RoundDecimal(f.ToFloat(s), 2), "no double is a tenth"),
+  ),
+)
+def test_what_has_no_exact_value_is_refused(expression, message):
+  with pytest.raises(husk.Unsupported, match=message):
+    made().any(expression)
+
+
+# Functions of torch that no program has an instruction for, and that no guard of a size needs: the
+# transcendental ones, and one that torch computes while it traces.
+REFUSED = {
+  *(f"OpaqueUnaryFn_{name}" for name in "cos cosh sin sinh tan tanh asin acos atan".split()),
+  *(f"OpaqueUnaryFn_{name}" for name in "exp log asinh".split()),
+  "IsNonOverlappingAndDenseIndicator",
+  "MinMaxBase",  # the base class of two others
+}
+
+
+def test_each_function_of_torch_is_converted_or_refused_by_name():
+  functions = {
+    name
+    for name, one in vars(f).items()
+    if isinstance(one, type) and issubclass(one, sympy.Basic) and one.__module__ == f.__name__
+  }
+  assert {name for name in functions if not hasattr(hir.Expressions, f"_{name}")} == REFUSED
 
 
 def test_unknown_functions_are_refused():

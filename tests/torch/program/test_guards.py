@@ -37,6 +37,18 @@ def read(text):
     ("torch.sym_min(L['n'], 3) == (L['n'] // 2)", "eq(min(3, n), floordiv(n, 2))"),
     ("L['f'] < 2.5", "flt(f, 2.5)"),
     ("-L['n'] > -4", "lt(-4, sub(0, n))"),
+    ("math.trunc(torch.sym_float(L['n'])*0.5) == 3", "eq(trunc(fmul(0.5, float(n))), 3)"),
+    ("math.floor((1/2)*L['n']) == 3", "eq(floordiv(n, 2), 3)"),
+    ("round(0.5*L['n']) <= 3", "le(round(fmul(0.5, float(n))), 3)"),
+    ("round(L['n'], 2) == 4", "eq(n, 4)"),
+    ("(L['n'] & 3) == 0", "eq(bit_and(n, 3), 0)"),
+    ("(L['n'] | 1) == (L['n'] ^ 2)", "eq(bit_or(n, 1), bit_xor(n, 2))"),
+    ("(L['n'] << 2) < 9", "lt(mul(4, n), 9)"),
+    ("(L['n'] >> 2) < 9", "lt(floordiv(n, 4), 9)"),
+    ("L['n']**3 < 9", "lt(pow(n, 3), 9)"),
+    ("L['f']**0.5 < 9", "flt(fpow(f, 0.5), 9.0)"),
+    ("abs(L['n'] - 4) < 9", "lt(max(sub(n, 4), sub(0, sub(n, 4))), 9)"),
+    ("math.log2(torch.sym_float(L['n'])) <= 3", "fle(float(n), 8.0)"),
   ],
 )
 def test_guards(guard, text):

@@ -100,6 +100,30 @@ def test_sizes_without_a_range_begin_with_two(caplog):
   assert not said(caplog)
 
 
+class Even(torch.nn.Module):
+  def forward(self, x, y):
+    return ones(x.shape[1]) + x.view(x.shape[0], -1, 2).sum(2).sum() + y
+
+
+def test_guards_of_the_bytecode_have_names_of_flat_inputs(tmp_path):
+  given = (torch.randn(2, 6), torch.randn(6))
+  shapes = {"x": {1: Dim.AUTO}, "y": {0: Dim.AUTO}}
+  path = husk.export(
+    Even(), given, tmp_path / "made.husk", dynamic_shapes=shapes, strict=True, targets=("host",)
+  )
+  torch.testing.assert_close(husk.load(path)(*given), Even()(*given))
+
+
+class Copied(torch.nn.Module):
+  def forward(self, x):
+    return x.view(2, x.shape[1], 4, 2).permute(0, 2, 1, 3).contiguous().view(-1, x.shape[1], 2)
+
+
+def test_a_copy_asks_nothing(caplog):
+  assert range_of(traced(Copied(), Dim("l", min=1, max=64), (2, 6, 8))) == (1, 64)
+  assert not said(caplog)
+
+
 def test_the_bytecode_is_read_if_the_model_cannot_be_run(caplog):
   program = traced(Kept(), Dim("l", min=1, max=64))
   assert range_of(program) == (1, 64)
@@ -137,3 +161,30 @@ def test_the_error_of_the_first_way_is_raised(caplog, strict):
 def test_shapes_that_torch_refuses_are_left_to_it():
   with pytest.raises(Exception, match="(?i)dynamic_shapes|key|inputs"):
     tracing.traced(Branch(), (torch.randn(2, 6),), None, {"y": {1: Dim("l", min=1)}})
+
+
+class Rounded(torch.nn.Module):
+  """A size that Python's int() makes of a float, for which torch.export would take a constant."""
+
+  def forward(self, x):
+    return F.pad(x, (0, int(x.shape[1] * 1.5)))
+
+
+class Half(torch.nn.Module):
+  def forward(self, x):
+    return F.interpolate(x[None], scale_factor=0.5)
+
+
+def test_an_int_of_a_float_is_no_constant(caplog):
+  dim = Dim("l", min=2, max=64)
+  program = traced(Rounded(), dim)
+  assert said(caplog)[0].startswith("traced with strict=True, since")
+  assert program.module()(torch.ones(2, 10)).shape == (2, 25)
+  with pytest.raises(torch._dynamo.exc.UserError, match="Constraints violated"):
+    traced(Rounded(), dim, strict=False)
+
+
+def test_a_half_of_a_size_may_be_one(caplog):
+  program = traced(Half(), Dim("l", min=2, max=64))
+  assert range_of(program) == (2, 64) and not said(caplog)
+  assert program.module()(torch.ones(2, 2)).shape == (1, 2, 1)

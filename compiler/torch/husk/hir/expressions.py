@@ -245,6 +245,8 @@ class Expressions:
     """Rounds a number to an int. A quotient of ints is rounded by `int_op`, since a double would
     lose digits. torch writes a quotient of floats in the same way."""
     inner = e.args[0]
+    if type(inner).__name__ == "OpaqueUnaryFn_log2":
+      return self._rounded_log2(float_op, inner)
     if type(inner).__name__ == "IntTrueDiv" and int_op:
       dividend, divisor = map(self._any, inner.args)
       if not dividend.is_float and not divisor.is_float:
@@ -254,6 +256,52 @@ class Expressions:
       return op(int_op, self.int(numerator), self.int(denominator))
     operand = self._any(inner)
     return op(float_op, operand) if operand.is_float else operand
+
+  def _rounded_log2(self, rounding: str, logarithm: Any) -> Expr:
+    """The logarithm of an int, rounded to an int: the number of powers of 2 that are small enough.
+    A run fails if the int is not positive."""
+    number = self._log2_of(logarithm)
+    if rounding == "ceil":
+      terms = [op("lt", 2**power, number) for power in range(63)]
+    elif rounding == "round":  # no int is between two of these irrational limits
+      terms = [op("flt", 2.0 ** (power + 0.5), _as_float(number)) for power in range(63)]
+    else:  # floor, and trunc, since the logarithm of a positive int is not negative
+      terms = [op("le", 2**power, number) for power in range(1, 63)]
+    count = terms[0]
+    for term in terms[1:]:
+      count = op("add", count, term)
+    return op("floordiv", count, op("le", 1, number))
+
+  def _log2_of(self, logarithm: Any) -> Expr:
+    argument = logarithm.args[0]
+    number = self._any(argument.args[0] if type(argument).__name__ == "ToFloat" else argument)
+    if number.is_float:
+      raise Unsupported(
+        f"the logarithm of a float is not supported (in the expression {logarithm})"
+      )
+    return number
+
+  def _OpaqueUnaryFn_log2(self, e: Any) -> Expr:
+    raise Unsupported(
+      f"a logarithm is supported only if it is rounded to an int or compared with a number ({e})"
+    )
+
+  def _RoundDecimal(self, e: Any) -> Expr:
+    """An int, rounded to a multiple of a power of 10, halves to an even one."""
+    number, digits = self._any(e.args[0]), int(e.args[1])
+    if number.is_float:
+      raise Unsupported(
+        f"rounding a float to decimal digits is not supported, since no double is a tenth ({e})"
+      )
+    if digits >= 0:
+      return number
+    if digits < -18:
+      raise Unsupported(f"10**{-digits} does not fit 64 bits (in the expression {e})")
+    step = 10**-digits
+    quotient, rest = op("floordiv", number, step), op("mod", number, step)
+    half = op("and", op("eq", rest, step // 2), op("mod", quotient, 2))
+    up = op("or", op("lt", step // 2, rest), half)
+    return op("mul", op("add", quotient, up), step)
 
   def _floor(self, e: Any) -> Expr:
     return self._rounded("floor", "floordiv", e)
@@ -295,10 +343,20 @@ class Expressions:
   # Conditions
 
   def _compared(self, name: str, left: Any, right: Any) -> Expr:
+    if any(type(side).__name__ == "OpaqueUnaryFn_log2" for side in (left, right)):
+      left, right = self._power_of_2(left), self._power_of_2(right)
     operands = self._any(left), self._any(right)
     if any(operand.is_float for operand in operands):
       return op(_FLOAT_OPS[name], self._float(left), self._float(right))
     return op(name, *operands)
+
+  def _power_of_2(self, side: Any) -> Any:
+    """2 to the power of a side of a comparison of logarithms, which are compared so."""
+    if type(side).__name__ == "OpaqueUnaryFn_log2":
+      return side.args[0]
+    if not side.is_number or not 0 <= side < 1000:
+      raise Unsupported(f"a logarithm is compared with {side}, which is no number from 0 to 1000")
+    return sympy.Float(2.0 ** float(side), 17)
 
   def _Equality(self, e: Any) -> Expr:
     return self._compared("eq", *e.args)

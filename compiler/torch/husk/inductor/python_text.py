@@ -17,7 +17,11 @@ _BINARY: dict[type, Any] = {
   ast.FloorDiv: "FloorDiv",
   ast.Mod: "PythonMod",
   ast.Div: "IntTrueDiv",
-  ast.Pow: "PowByNatural",
+  ast.BitAnd: "BitwiseFn_bitwise_and",
+  ast.BitOr: "BitwiseFn_bitwise_or",
+  ast.BitXor: "BitwiseFn_bitwise_xor",
+  ast.LShift: "LShift",
+  ast.RShift: "RShift",
 }
 _COMPARED: dict[type, Any] = {
   ast.Eq: sympy.Eq,
@@ -45,6 +49,8 @@ _CALLED = {
   "math.floor": "FloorToInt",
   "math.ceil": "CeilToInt",
   "math.sqrt": "OpaqueUnaryFn_sqrt",
+  "math.log2": "OpaqueUnaryFn_log2",
+  "Where": "Where",
 }
 
 
@@ -72,6 +78,14 @@ def read(node: ast.expr, value: Callable[[ast.expr], Any]) -> Any:
       return functions.CeilDiv(inner(left), inner(right))  # -(a // -b)
     case ast.UnaryOp(op=ast.USub(), operand=operand):
       return -inner(operand)
+    case ast.BinOp(left=ast.Constant(value=int() as above), op=ast.Div(), right=right) if (
+      isinstance(right, ast.Constant) and isinstance(right.value, int) and right.value
+    ):
+      return sympy.Rational(above, right.value)
+    case ast.BinOp(left=left, op=ast.Pow(), right=right):
+      base, exponent = inner(left), inner(right)
+      are_ints = base.is_integer and exponent.is_integer and exponent.is_nonnegative
+      return (functions.PowByNatural if are_ints else functions.FloatPow)(base, exponent)
     case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
       function = _BINARY[type(op)]
       function = getattr(functions, function) if isinstance(function, str) else function
@@ -84,6 +98,14 @@ def read(node: ast.expr, value: Callable[[ast.expr], Any]) -> Any:
       return sympy.And(*(_compared(_COMPARED[type(op)], *pair) for op, *pair in pairs))
     case ast.IfExp(test=test, body=body, orelse=orelse):
       return functions.Where(inner(test), inner(body), inner(orelse))
+    case ast.Call(func=ast.Name(id="abs"), args=[argument]):
+      return sympy.Abs(inner(argument))
+    case ast.Call(func=ast.Name(id="round"), args=[argument]):
+      return functions.RoundToInt(inner(argument))
+    case ast.Call(func=ast.Name(id="round"), args=[argument, digits]):
+      return functions.RoundDecimal(inner(argument), inner(digits))
+    case ast.Attribute(value=ast.Name(id="math"), attr="inf"):
+      return sympy.oo
     case ast.Call(func=called, args=args) if (
       name := ast.unparse(called).removeprefix("torch.sym_")
     ) in _CALLED:

@@ -707,7 +707,8 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   "torch.utils._sympy.functions": (
     uses("CeilDiv FloorDiv IntTrueDiv Max Min Mod ModularIndexing Where", "expressions of sizes"),
     uses(
-      "CeilToInt CleanDiv FloorToInt OpaqueUnaryFn_sqrt PowByNatural PythonMod ToFloat TruncToInt",
+      "CeilToInt CleanDiv FloorToInt OpaqueUnaryFn_log2 OpaqueUnaryFn_sqrt PowByNatural PythonMod"
+      " RoundDecimal ToFloat TruncToInt",
       "expressions of guards and grids (inductor/python_text.py)",
     ),
     uses(

@@ -52,7 +52,7 @@ def of(exported: ExportedProgram, inputs: Sequence[Input]) -> list[tuple[hir.Exp
 
 def sources(exported: ExportedProgram) -> dict[str, int]:
   """The index of each flat input by the name that guards have for it: {"L['x']": 0, "L['many'][1]":
-  2}.
+  2}, or "L['flat_args'][2]" if torch.export has read the bytecode of the model.
 
   The program knows a value of `*many` by the name "many_1" only.
   """
@@ -66,6 +66,8 @@ def sources(exported: ExportedProgram) -> dict[str, int]:
       if root[:2] == "L[":
         for text in trees.in_code(path):
           found.setdefault(root + text, index)
+  for index in range(spec.num_leaves):
+    found.setdefault(f"L['flat_args'][{index}]", index)
   return found
 
 

@@ -4,7 +4,7 @@ There are several ways, and each takes models that the others refuse, so `traced
 turn. torch.export takes sizes that vary for at least 2 and answers all questions of a model about
 smaller ones at once: for `if x.shape[0] > 1` the program would have one branch only, and give wrong
 numbers where a Dim begins with 1. The first way therefore traces with the ranges that the Dims
-have."""
+have. It also asks fewer questions about sizes that are computed from others, such as a half."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import sympy
 
 from ..errors import Unsupported
-from ..inductor import assumed
+from ..inductor import assumed, torch_compat
 from ..inductor.replace import replaced
 from . import guards
 from .objects import Classes
@@ -72,50 +72,45 @@ def traced(
   if classes is not None:
     classes.add_all_of((args, kwargs))
   asked = _asked(model, args, kwargs, dynamic_shapes)
-  begins_small = any(one.least is not None and one.least < _LEAST for one in asked.values())
-  first = _Way(bool(strict), bool(deferred), begins_small)
-  failures: dict[_Way, Exception] = {}
-  way: _Way | None = first
-  while way is not None:
+  ways = [
+    _Way(one, other, small)
+    for other in ((False, True) if deferred is None else (deferred,))
+    for one in ((False, True) if strict is None else (strict,))
+    for small in ((True, False) if asked else (False,))
+  ]
+  first = ways[0]
+  failed: Exception | None = None
+  for way in ways:
+    if failed is not None and not _may_help(way, first, failed):
+      continue
     try:
-      with _without_messages() if failures else contextlib.nullcontext():
-        program, decided = _export(model, args, kwargs, dynamic_shapes, way)
+      with _without_messages() if failed else contextlib.nullcontext():
+        program, decided = _export(model, args, kwargs, dynamic_shapes, way, classes)
     except Unsupported:
       raise
     except Exception as error:
-      if classes is not None and classes.add_of(error):
-        continue
-      failures[way] = error
-      way = _next(way, failures, strict, deferred)
+      failed = failed or error
       continue
     remarks = list(_finished(program, asked, way, decided))
-    if str(way) != str(first):
+    if failed is not None and str(way) != str(first):
       remarks.insert(
         0,
-        f"traced with {way}, since torch.export refuses the model with {first}: "
-        f"{_reason(failures[first])}",
+        f"traced with {way}, since torch.export refuses the model with {first}: {_reason(failed)}",
       )
     for remark in remarks:
       logging.getLogger("husk").warning("%s", remark)
     return program
-  raise failures[first]
+  assert failed is not None
+  raise failed
 
 
-def _next(
-  way: _Way, failures: Mapping[_Way, Exception], strict: bool | None, deferred: bool | None
-) -> _Way | None:
-  """The way to try after `way`, the last one that failed, None if no other one helps."""
-  if way.small:
-    return dataclasses.replace(way, small=False)
-  begins_small = next(iter(failures)).small
-  error = failures[dataclasses.replace(way, small=begins_small)]
-  if "Constraints violated" in str(error):
-    can_defer = deferred is None and not way.deferred
-    return _Way(way.strict, True, begins_small) if can_defer else None
-  # No way decides by numbers that only the data of a run decides.
-  if strict is None and not way.strict and type(error).__name__ != "GuardOnDataDependentSymNode":
-    return _Way(True, way.deferred, begins_small)
-  return None
+def _may_help(way: _Way, first: _Way, failed: Exception) -> bool:
+  """Whether a way may take a model which the first one refuses for `failed`."""
+  if way.strict and not first.strict:
+    # No way decides by numbers that only the data of a run decides.
+    if type(failed).__name__ == "GuardOnDataDependentSymNode":
+      return False
+  return not way.deferred or first.deferred or "Constraints violated" in str(failed)
 
 
 def _reason(error: Exception) -> str:
@@ -144,29 +139,67 @@ def _export(
   kwargs: dict[str, Any] | None,
   dynamic_shapes: Any,
   way: _Way,
+  classes: Classes | None,
 ) -> tuple[ExportedProgram, list[Any]]:
   """The program, and the conditions on sizes by which the code of the model decided."""
   import torch
 
   decided: list[Any] = []
-  with _small_sizes(decided) if way.small else contextlib.nullcontext():
-    program = torch.export.export(
-      model,
-      args,
-      kwargs,
-      dynamic_shapes=dynamic_shapes,
-      strict=way.strict,
-      prefer_deferred_runtime_asserts_over_guards=way.deferred,
-    )
-  return program, decided
+  while True:
+    decided.clear()
+    try:
+      with _small_sizes(decided) if way.small else contextlib.nullcontext():
+        program = torch.export.export(
+          model,
+          args,
+          kwargs,
+          dynamic_shapes=dynamic_shapes,
+          strict=way.strict,
+          prefer_deferred_runtime_asserts_over_guards=way.deferred,
+        )
+    except Exception as error:
+      if classes is None or not classes.add_of(error):
+        raise
+      continue
+    if way.deferred:
+      _assume_deferred(program)
+    return program, decided
+
+
+def _assume_deferred(program: ExportedProgram) -> None:
+  """Has the conditions checked that torch.export has deferred to a run: it writes only some of them
+  into the program. A number that the model's code takes for an int of Python, as by `int(size *
+  1.5)`, is another one for each size, and no program has several: such a condition is refused."""
+  shapes = assumed.environment(program)
+  if shapes is None:
+    return
+  conditions = [
+    one.expr
+    for several in shapes.deferred_runtime_asserts.values()
+    for one in several
+    if all(symbol in shapes.backed_var_to_val for symbol in one.expr.free_symbols)
+  ]
+  for condition in conditions:
+    rounded = any(type(part).__name__ in _ROUNDED for part in sympy.preorder_traversal(condition))
+    if isinstance(condition, sympy.Eq) and (
+      rounded or any(one.is_Symbol for one in condition.args)
+    ):
+      if any(one.is_number for one in condition.args):
+        raise ValueError(f"the model's code is traced for {assumed.text(shapes, condition)} alone")
+  torch_compat.assume(program, [assumed.Assumption(one) for one in dict.fromkeys(conditions)])
+
+
+# Functions of torch that make an int of a float.
+_ROUNDED = ("TruncToInt", "FloorToInt", "CeilToInt", "RoundToInt")
 
 
 @contextlib.contextmanager
 def _small_sizes(decided: list[Any]) -> Iterator[None]:
   """While open, torch.export takes sizes that vary for 0 or more, and asks as few questions about
   them as about sizes that only the data decides. Functions that copy a tensor if they must ask
-  whether a size is 1, which decides nothing else: they hear that it is not. `decided` gets the
-  conditions by which the code of the model, and not an operator, decides."""
+  whether a size is 1, or whether strides are those of neighbours, which decides nothing else: they
+  hear that it is not so. `decided` gets the conditions by which the code of the model, and not an
+  operator, decides."""
   import torch
   from torch.fx.experimental import _config, symbolic_shapes
 
@@ -184,6 +217,9 @@ def _small_sizes(decided: list[Any]) -> Iterator[None]:
     about_one = isinstance(question, (sympy.Eq, sympy.Ne)) and 1 in question.args
     if about_one and operator in copying:
       return sympy.true if isinstance(question, sympy.Ne) else sympy.false
+    if operator is torch.Tensor.contiguous and isinstance(question, sympy.Eq):
+      known = self._maybe_evaluate_static(question)
+      return sympy.false if known is None else known
     count = len(self.guards)
     answer = before(self, question, *args, **kwargs)
     if operator is None:
@@ -296,8 +332,9 @@ def _sizes(program: ExportedProgram) -> dict[Any, str]:
     node = nodes.get(getattr(arguments[index], "name", ""))
     value = None if node is None else node.meta.get("val")
     for dim, size in enumerate(value.shape if isinstance(value, torch.Tensor) else ()):
-      if isinstance(size, torch.SymInt) and size.node.expr in program.range_constraints:
-        found.setdefault(size.node.expr, f"{name}.size()[{dim}]")
+      symbol = size.node.expr if isinstance(size, torch.SymInt) else None
+      if isinstance(symbol, sympy.Symbol) and symbol in program.range_constraints:
+        found.setdefault(symbol, f"{name}.size()[{dim}]")
   return found
 
 

@@ -28,12 +28,13 @@ class Object:
 def of(described: Any, parts: Any) -> Object:
   """The place of an object whose class a file describes. `parts` has the trees of its parts, by
   name or in a row. The class is one of a module that the process has imported: nothing is imported
-  because a file says so. Without the class, results are a dict of the named parts, or a tuple."""
+  because a file says so. Without the class, a result is a dict of the named parts, or a tuple of
+  parts without names; a single part without a name stands for its object."""
   names = list(parts) if isinstance(parts, dict) else []
   trees = tuple(parts.values()) if isinstance(parts, dict) else tuple(parts)
   text, kind = str(described["class"]), str(described["kind"])
   found = _class(text)
-  make: Callable[..., Any] = (lambda *values: dict(zip(names, values))) if names else _tuple
+  make: Callable[..., Any] = (lambda *values: dict(zip(names, values))) if names else _bare
   if found is not None and kind == "dataclass" and dataclasses.is_dataclass(found):
     empty = dict.fromkeys(map(str, described["empty"]))
     make = lambda *values: found(**dict(zip(names, values)), **empty)  # noqa: E731
@@ -45,6 +46,10 @@ def of(described: Any, parts: Any) -> Object:
 
 def _tuple(*values: Any) -> tuple[Any, ...]:
   return values
+
+
+def _bare(*values: Any) -> Any:
+  return values[0] if len(values) == 1 else values
 
 
 def _class(text: str) -> type | None:
@@ -67,6 +72,8 @@ def _split(
     parts, known = [getattr(value, name) for name in names], True
   else:
     given = value if isinstance(value, (tuple, list)) else _taken_apart(value)
+    if given is None and count == 1 and not names:
+      given = (value,)
     parts, known = list(given or ()), given is not None
   if not known or len(parts) != count:
     fields = f" or a dict with {', '.join(map(repr, map(printable, names)))}" if names else ""
