@@ -247,7 +247,9 @@ def _cause(error: Exception) -> BaseException:
 
 def _is_of_dynamo(error: Exception) -> bool:
   """Whether an exception tells Dynamo what to do next, as to trace again."""
-  return type(error).__module__ == "torch._dynamo.exc"
+  from torch._dynamo import exc
+
+  return isinstance(error, (exc.RestartAnalysis, exc.SkipFrame))
 
 
 def _located(error: Unsupported) -> Unsupported:

@@ -127,7 +127,9 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     replaces("is_big_gpu", "small GPUs get templates, too (products.py)"),
     replaces("is_same_tensor", "compares weights without memory (fake_cuda.py)"),
   ),
-  "torch._inductor.exc": (uses("InvalidCxxCompiler", "the error that becomes a CompileError"),),
+  "torch._inductor.exc": (
+    uses("InvalidCxxCompiler LoweringException", "errors that become a CompileError"),
+  ),
   "torch._inductor.runtime.cache_dir_utils": (
     uses("cache_dir", "the folder of Inductor's caches"),
   ),
@@ -578,6 +580,9 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   ),
   # Dynamo, tracing and fake tensors.
   "torch._dynamo.convert_frame": (uses("compile_lock", "the lock that torch.compile takes"),),
+  "torch._dynamo.exc": (
+    uses("RestartAnalysis SkipFrame", "what tells Dynamo what to do next is no failure"),
+  ),
   "torch._dynamo.eval_frame": (
     uses("_debug_get_cache_entry_list", "the codes of a frame"),
     uses("_orig_mod", "what torch.compile has made of a module", of="OptimizedModule"),
