@@ -203,6 +203,11 @@ class Scenario {
            [&] { return husk_program_update_constants(program_, &update, 1, &error_); });
       add_ = v[i][0];
     }
+    const float halves[4] = {4, 4, 4, 4};
+    const husk_constant_part parts[2] = {{1, 0, halves, 0, 8}, {1, 0, halves, 8, 8}};
+    step("update_constant_parts",
+         [&] { return husk_program_update_constant_parts(program_, parts, 2, &error_); });
+    add_ = halves[0];
   }
 
   const std::vector<uint8_t> file_;

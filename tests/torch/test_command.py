@@ -192,6 +192,10 @@ def test_an_error_of_pytorch_is_one_message(tmp_path):
   done = husk(*arguments)
   assert done.returncode == 1 and "Traceback" not in done.stderr
   said = done.stderr[done.stderr.index("husk: ") :].splitlines()
+  # The graph that torch.export prints is in the log.
+  assert said.pop(0) == f"husk: what compilers printed is in {tmp_path}/kept/prints.log"
+  assert "def forward" in (tmp_path / "kept" / "prints.log").read_text()
+  assert "def forward" not in done.stderr
   assert "Could not guard on data-dependent expression" in said[0]
   place = f"  at {tmp_path}/branch.py:5, in forward: if x.sum() > 0:"
   assert said[1:] == [place, "  --traceback shows all of it"]

@@ -163,9 +163,10 @@ def test_gpt_text(exported):
   # Attention is one operator of the host in each of the four layers.
   variants = text.count("\n  variant ")
   assert text.count('extern "aten::_scaled_dot_product_flash_attention_for_cpu"') == 4 * variants
-  assert (
-    len(re.findall(r"^constant tokens\.weight ", text, re.M)) == 1 and "head.weight" not in text
-  )  # tied weights
+  # Tied weights are one constant, of which the file has the other name.
+  assert len(re.findall(r"^constant tokens\.weight ", text, re.M)) == 1
+  assert text.count("head.weight") == 1
+  assert '\nuser "husk.tied.head.weight" "tokens.weight"\n' in text
   assert "input tokens tensor i64 [1..8, 1..128]" in text
   assert 'at "blocks.3.qkv models.py:' in text
   assert str(pathlib.Path.cwd().anchor + "work") not in text and "/models.py" not in text

@@ -248,9 +248,9 @@ def _cause(error: Exception) -> BaseException:
 
 def _is_of_dynamo(error: Exception) -> bool:
   """Whether an exception tells Dynamo what to do next, as to trace again."""
-  from torch._dynamo.exc import TorchDynamoException
+  from torch._dynamo import exc
 
-  return isinstance(error, TorchDynamoException)
+  return isinstance(error, (exc.RestartAnalysis, exc.SkipFrame))
 
 
 def _located(error: Unsupported) -> Unsupported:

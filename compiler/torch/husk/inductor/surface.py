@@ -591,6 +591,9 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     ),
   ),
   "torch._dynamo.convert_frame": (uses("compile_lock", "the lock that torch.compile takes"),),
+  "torch._dynamo.exc": (
+    uses("RestartAnalysis SkipFrame", "what tells Dynamo what to do next is no failure"),
+  ),
   "torch._dynamo.eval_frame": (
     uses("_debug_get_cache_entry_list", "the codes of a frame"),
     uses("_orig_mod", "what torch.compile has made of a module", of="OptimizedModule"),
@@ -599,9 +602,6 @@ SURFACE: dict[str, tuple[Names, ...]] = {
       "what torch.compile has made of a function",
       of="_TorchDynamoContext",
     ),
-  ),
-  "torch._dynamo.exc": (
-    uses("TorchDynamoException", "errors that tell Dynamo what to do next (capture.py)"),
   ),
   "torch._dynamo.external_utils": (uses("wrap_inline", "compiles a function of torch's own"),),
   "torch._dynamo.symbolic_convert": (
