@@ -95,6 +95,20 @@ def test_a_range_that_the_code_of_the_model_narrows_is_said(caplog, dim):
   ]
 
 
+class BranchOfTwo(torch.nn.Module):
+  def forward(self, x, y):
+    z = x + y
+    return z * 2 if x.shape[1] > 1 and y.shape[1] > 1 else z * 3
+
+
+def test_sizes_that_are_equal_have_one_range(caplog):
+  dim = Dim("l", min=1, max=64)
+  given = (torch.randn(2, 6), torch.randn(2, 6))
+  program = tracing.traced(BranchOfTwo(), given, None, {"x": {1: dim}, "y": {1: dim}})
+  assert {int(one.lower) for one in program.range_constraints.values()} == {2}
+  assert len(said(caplog)) == 1
+
+
 def test_sizes_without_a_range_begin_with_two(caplog):
   assert range_of(traced(Grouped(), Dim.AUTO, (2, 6, 32)))[0] == 2
   assert not said(caplog)

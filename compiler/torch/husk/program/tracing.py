@@ -214,12 +214,13 @@ def _small_sizes(decided: list[Any]) -> Iterator[None]:
 
   def evaluate_expr(self: Any, question: Any, *args: Any, **kwargs: Any) -> Any:
     operator = _asking_operator()
-    about_one = isinstance(question, (sympy.Eq, sympy.Ne)) and 1 in question.args
-    if about_one and operator in copying:
-      return sympy.true if isinstance(question, sympy.Ne) else sympy.false
-    if operator is torch.Tensor.contiguous and isinstance(question, sympy.Eq):
+    if isinstance(question, (sympy.Eq, sympy.Ne)) and (
+      operator is torch.Tensor.contiguous or operator in copying and 1 in question.args
+    ):
       known = self._maybe_evaluate_static(question)
-      return sympy.false if known is None else known
+      if known is None:
+        return sympy.true if isinstance(question, sympy.Ne) else sympy.false
+      return known
     count = len(self.guards)
     answer = before(self, question, *args, **kwargs)
     if operator is None:
@@ -303,9 +304,11 @@ def _finished(
   shapes = assumed.environment(program)
   if shapes is None:
     return
+  # Sizes that the model took for equal have one symbol in the program.
+  conditions = dict.fromkeys(shapes.replace(one) for one in decided)
   for symbol, name in _sizes(program).items():
     known, wanted = program.range_constraints[symbol], asked.get(name, _Range(None, None))
-    own = [one for one in dict.fromkeys(decided) if one.free_symbols == {symbol}]
+    own = [one for one in conditions if one.free_symbols == {symbol}]
     least, most = _narrowed(symbol, own, known.lower, known.upper)
     if wanted.least is None or not way.small:
       least = max(least, _LEAST)
