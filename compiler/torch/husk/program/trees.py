@@ -124,7 +124,8 @@ def _class(spec: TreeSpec) -> type:
 def _names(spec: TreeSpec) -> tuple[list[str], list[str]]:
   """The names of the parts of an object, and those of fields that are None. What a class keeps
   beside its parts usually has the names in it."""
-  count, context = len(spec.children()), spec.context
+  count = len(spec.children())
+  context: Any = spec.context
   fields = getattr(_class(spec), "_fields", None)
   if spec.type is collections.namedtuple and fields is not None:
     return list(fields), []
