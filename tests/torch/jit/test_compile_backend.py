@@ -13,6 +13,7 @@ import tomllib
 
 import built_tools
 import husk
+import inductor_cache
 import memory_growth
 import pytest
 import torch
@@ -704,7 +705,7 @@ def test_the_caches_of_torch_hold_the_programs(tmp_path):
   environment = {
     **os.environ,
     "PYTHONPATH": str(ROOT / "compiler/torch"),
-    "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache"),
+    "TORCHINDUCTOR_CACHE_DIR": inductor_cache.folder(tmp_path / "cache"),
     "HUSKC": tools.find("huskc"),
   }
 
