@@ -128,7 +128,8 @@ def _names(spec: TreeSpec) -> tuple[list[str], list[str]]:
   fields = getattr(_class(spec), "_fields", None)
   if spec.type is collections.namedtuple and fields is not None:
     return list(fields), []
-  for known in (context, [context]):
+  candidates: list[Any] = [context, [context]]
+  for known in candidates:
     if isinstance(known, (list, tuple)) and known and _are_names(known[0], count):
       empty = known[1] if len(known) > 1 and isinstance(known[1], (list, tuple)) else []
       return list(known[0]), list(empty) if _are_names(empty, len(empty)) else []
