@@ -132,7 +132,7 @@ struct PairAt {
 
 // out = f(first, second), elementwise. f takes and returns V.
 template <class V = Complex128, class F>
-husk_status map_pair(const Arguments& args, PairAt operands, F f) {
+husk_status map_pair(const Arguments& args, const PairAt& operands, F f) {
   HUSK_TRY(args.check_tensor(operands.out));
   const husk_op_arg& out = args[operands.out];
   Operand<V> a, b;
