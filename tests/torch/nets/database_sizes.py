@@ -379,8 +379,9 @@ def attempt(cases, options, folder):
       task.keep()
     first = cases[min(tasks)]
     path = pathlib.Path(options.pack) / f"{first.name}-{str(first.dtype)[6:]}-{first.number}"
+    torch.save(packed, folder / "packed.pt")  # fails for tensors that share memory and not dtypes
+    shutil.copy(folder / "packed.pt", f"{path}.pt")
     shutil.copy(folder / "model.husk", f"{path}.husk")
-    torch.save(packed, f"{path}.pt")
   return results
 
 

@@ -131,9 +131,10 @@ def _names(spec: TreeSpec) -> tuple[list[str], list[str]]:
     return list(fields), []
   candidates: list[Any] = [context, [context]]
   for known in candidates:
-    if isinstance(known, (list, tuple)) and known and _are_names(known[0], count):
-      empty = known[1] if len(known) > 1 and isinstance(known[1], (list, tuple)) else []
-      return list(known[0]), list(empty) if _are_names(empty, len(empty)) else []
+    names, *others = known if isinstance(known, (list, tuple)) and known else [None]
+    if _are_names(names, count):
+      empty = others[0] if others and isinstance(others[0], (list, tuple)) else []
+      return list(names), list(empty) if _are_names(empty, len(empty)) else []
   return [], []
 
 
