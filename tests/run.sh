@@ -64,7 +64,8 @@ preset() {
   local log=build/$1
   echo "== $1: build"
   cmake --preset "$1" -DHUSK_TESTS=ON -DHUSK_UNITY_TESTS=ON -DHUSK_UNITY_TOOLS=ON \
-    -DCMAKE_COMPILE_WARNING_AS_ERROR=ON "${options[@]}" >"$log.configure.log" || { cat "$log.configure.log"; exit 1; }
+    -DCMAKE_COMPILE_WARNING_AS_ERROR=ON "${options[@]}" >"$log.configure.log" ||
+    { cat "$log.configure.log"; exit 1; }
   cmake --build "build/$1" --target "${targets[@]}" -- -k 0 >"$log.build.log" ||
     { grep -E 'error|warning|FAILED' -A3 "$log.build.log" | head -n 60; exit 1; }
   echo "== $1: test"
