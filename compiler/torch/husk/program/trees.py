@@ -131,10 +131,10 @@ def _names(spec: TreeSpec) -> tuple[list[str], list[str]]:
     return list(fields), []
   candidates: list[Any] = [context, [context]]
   for known in candidates:
-    names, *others = known if isinstance(known, (list, tuple)) and known else [None]
-    if _are_names(names, count):
-      empty = others[0] if others and isinstance(others[0], (list, tuple)) else []
-      return list(names), list(empty) if _are_names(empty, len(empty)) else []
+    parts: list[Any] = list(known) if isinstance(known, (list, tuple)) else []
+    if parts and _are_names(parts[0], count):
+      empty = parts[1] if len(parts) > 1 and isinstance(parts[1], (list, tuple)) else []
+      return list(parts[0]), list(empty) if _are_names(empty, len(empty)) else []
   return [], []
 
 
