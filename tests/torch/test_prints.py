@@ -13,6 +13,7 @@ import husk
 import pytest
 import torch
 from husk import prints
+from husk.inductor import capture
 from husk.progress import Progress
 
 sys.path.append(str(pathlib.Path(__file__).parents[1]))
@@ -45,6 +46,19 @@ def test_nothing_is_left_if_nothing_is_printed(tmp_path, monkeypatch):
   with prints.logged(None) as log, prints.kept():
     pass
   assert log.path is None and not list(tmp_path.iterdir())
+
+
+def test_warnings_of_loggers_of_torch_go_to_the_log(tmp_path, monkeypatch):
+  shown = io.StringIO()
+  monkeypatch.setattr(logging.getLogger("torch"), "handlers", [logging.StreamHandler(shown)])
+  logger = logging.getLogger("torch.utils._sympy.interp")
+  with prints.logged(tmp_path), capture.quiet():
+    logger.warning("failed while executing %s", "pow")
+    logger.error("an error")
+  logger.warning("later")
+  assert shown.getvalue() == "an error\nlater\n"
+  kept = (tmp_path / prints.NAME).read_text()
+  assert kept == "torch.utils._sympy.interp: failed while executing pow\n"
 
 
 def test_without_an_export_prints_are_shown(capfd):

@@ -148,6 +148,17 @@ class Appender:
     pass
 
 
+class Warnings(logging.Filter):
+  """A filter of handlers: warnings go to the log of the export, and all else is shown."""
+
+  def filter(self, record: logging.LogRecord) -> bool:
+    log = _LOG.get()
+    if log is None or record.levelno != logging.WARNING:
+      return True
+    log.write(f"{record.name}: {record.getMessage()}\n")
+    return False
+
+
 def kept() -> contextlib.AbstractContextManager[None]:
   """A context in which others may print: an export keeps it in its log, `torch.compile` shows
   it."""

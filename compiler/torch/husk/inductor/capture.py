@@ -429,8 +429,8 @@ def _maps(op: Any) -> bool:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-  """Silences warnings of Inductor that do not matter to an export. The graph that torch.export
-  prints when it fails goes to the log of the export."""
+  """Silences warnings of Inductor that do not matter to an export. The warnings of torch's loggers,
+  and the graph that torch.export prints when it fails, go to the log of the export."""
   import logging
   import warnings
 
@@ -440,6 +440,9 @@ def quiet() -> Iterator[None]:
   logger = logging.getLogger("torch.utils.cpp_extension")
   level = logger.level
   logger.setLevel(logging.ERROR)
+  handlers, to_log = list(logging.getLogger("torch").handlers), prints.Warnings()
+  for handler in handlers:
+    handler.addFilter(to_log)
   with warnings.catch_warnings(), replaced((_trace, "sys", printing)):
     for kind in (FutureWarning, UserWarning, DeprecationWarning):
       warnings.simplefilter("ignore", kind)
@@ -447,3 +450,5 @@ def quiet() -> Iterator[None]:
       yield
     finally:
       logger.setLevel(level)
+      for handler in handlers:
+        handler.removeFilter(to_log)
