@@ -155,7 +155,7 @@ def test_the_last_element_of_a_conversion(tmp_path):
   """GCC 12 and 13 have an internal error when they vectorize it."""
   model = FunctionModule(lambda self, x: x.double())
   x = torch.arange(625.0) / 8
-  husk.export(model, (x,), tmp_path / "a.husk", targets=("host:avx2",), progress=False)
+  husk.export(model, (x,), tmp_path / "a.husk", targets=(f"host:{ISAS[0]}",), progress=False)
   if "avx2" in ISAS:
     made = torch.as_tensor(husk.load(tmp_path / "a.husk")(x))
     torch.testing.assert_close(made, x.double(), rtol=0, atol=0)
@@ -192,6 +192,39 @@ def test_incomplete_gamma_functions_of_doubles():
   decompositions = special.table()
   for op in (torch.ops.aten.igamma.default, torch.ops.aten.igammac.default):
     torch.testing.assert_close(decompositions[op](a, x), op(a, x), rtol=1e-13, atol=1e-15)
+
+
+def hashes(x, half, byte):
+  return (
+    torch.hash_tensor(x),
+    torch.hash_tensor(x, 1),
+    torch.hash_tensor(x, (0, -1), keepdim=True),
+    torch.hash_tensor(half, 0),
+    torch.hash_tensor(byte.bool()),
+    torch.hash_tensor(byte, 1),
+    torch.hash_tensor(x[0, 0, 0]),
+  )
+
+
+@pytest.mark.parametrize("target", ["host", "cuda"])
+def test_hashes(tmp_path, target):
+  random = torch.Generator().manual_seed(1)
+  given = {
+    "x": torch.randn(3, 70, 5, generator=random),
+    "half": torch.randn(40, 33, generator=random).half(),
+    "byte": ints(-90, 90, 9, 130, dtype=torch.int8),
+  }
+  model = FunctionModule(lambda self, x, half, byte: hashes(x, half, byte))
+  if target == "cuda":
+    (made,) = computed(model, (*given.values(),), None, [given], tmp_path)
+    made = made.values()
+  else:
+    path = tmp_path / "model.husk"
+    husk.export(model, (*given.values(),), path, targets=(f"host:{ISAS[0]}",), progress=False)
+    made = husk.load(path)(*given.values())
+  for one, other in zip(made, hashes(**given), strict=True):
+    assert one.dtype is torch.uint64
+    assert torch.equal(one.view(torch.int64), other.view(torch.int64))
 
 
 def test_resizing_of_doubles_for_cuda(tmp_path):

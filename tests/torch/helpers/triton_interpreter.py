@@ -367,6 +367,9 @@ _POINTERS = {
   "*i16": torch.int16,
   "*i8": torch.int8,
   "*u8": torch.uint8,
+  "*u16": torch.uint16,
+  "*u32": torch.uint32,
+  "*u64": torch.uint64,
   "*i1": torch.bool,
 }
 

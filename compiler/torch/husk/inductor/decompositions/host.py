@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from . import convolution, host_complex, memory, pool, product, reduce, resize
+from . import convolution, hash, host_complex, memory, pool, product, reduce, resize
 
 if TYPE_CHECKING:
   import torch
@@ -20,6 +20,7 @@ def table() -> dict[Any, Callable[..., Any]]:
   return {
     **memory.table(),
     **pool.averages(),
+    **hash.table(),
     aten.index_add.default: reduce.index_add_of_bf16,
     **host_complex.table(),
     aten.convolution.default: _of_ints(convolution.table()[aten.convolution.default]),

@@ -17,6 +17,7 @@ from . import (
   arguments,
   convolution,
   draw,
+  hash,
   host,
   linear_algebra,
   memory,
@@ -39,6 +40,7 @@ def table(libraries: Libraries = NO_LIBRARIES) -> dict[Any, Decomposition]:
   """The decompositions by operator. What `libraries` compute is not decomposed."""
   modules = (
     draw,
+    hash,
     memory,
     order,
     polynomial,
