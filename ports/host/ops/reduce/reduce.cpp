@@ -37,15 +37,15 @@ husk_status get_dims(const Arguments& args, ArgumentPlace at, int32_t rank, uint
 }
 
 // All functions of this file have self at the same place.
-constexpr uint32_t kSelf = ArgumentsOf("reduce_all", "reduce_all_dim", "reduce_any",
-                                       "reduce_any_dim", "reduce_mean", "reduce_mean_dims",
-                                       "reduce_prod", "reduce_prod_dim", "reduce_sum",
-                                       "reduce_sum_dims", "reduce_var")["self"];
+constexpr uint32_t kReduced = ArgumentsOf("reduce_all", "reduce_all_dim", "reduce_any",
+                                          "reduce_any_dim", "reduce_mean", "reduce_mean_dims",
+                                          "reduce_prod", "reduce_prod_dim", "reduce_sum",
+                                          "reduce_sum_dims", "reduce_var")["self"];
 
 // Sets up the loops for the dimensions in `mask` and checks the shape of the output.
 husk_status set_loops(const Arguments& args, uint32_t mask, bool keep, ArgumentPlace out_at,
                       Reduce& r) {
-  const husk_op_arg &self = args[kSelf], &out = args[out_at];
+  const husk_op_arg &self = args[kReduced], &out = args[out_at];
   int32_t next = 0;
   r.count = 1;
   for (int32_t d = 0; d < self.rank; ++d) {
@@ -88,12 +88,12 @@ void each_value(const Reduce& r, const husk_op_arg& self, ReadRow read, int64_t 
 
 husk_status run(const Arguments& args, ArgumentPlace dims_at, bool keep, ArgumentPlace out_at,
                 Reduction kind, double correction) {
-  HUSK_TRY(args.check_tensor(kSelf));
+  HUSK_TRY(args.check_tensor(kReduced));
   HUSK_TRY(args.check_tensor(out_at));
-  const husk_op_arg &self = args[kSelf], &out = args[out_at];
+  const husk_op_arg &self = args[kReduced], &out = args[out_at];
   ReadRow read = nullptr;
   WriteRow write = nullptr;
-  if (!row_reader(self.dtype, read)) return args.unsupported_dtype(kSelf);
+  if (!row_reader(self.dtype, read)) return args.unsupported_dtype(kReduced);
   if (!row_writer(out.dtype, write)) return args.unsupported_dtype(out_at);
   uint32_t mask = 0;
   HUSK_TRY(get_dims(args, dims_at, self.rank, mask));
