@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import inspect
 import logging
 import os
 import sys
@@ -91,6 +92,12 @@ def traced(
     except Exception as error:
       failed = failed or error
       continue
+    if way.small and (unmet := _unmet(program, asked, decided)):
+      larger = dataclasses.replace(way, small=False)
+      with contextlib.suppress(Exception), _without_messages():
+        other, reasons = _export(model, args, kwargs, dynamic_shapes, larger, classes)
+        if not unmet & _unmet(other, asked, reasons):
+          program, decided, way = other, reasons, larger
     remarks = list(_finished(program, asked, way, decided))
     if failed is not None and str(way) != str(first):
       remarks.insert(
@@ -263,8 +270,13 @@ def _asked(
   from torch.utils import _pytree as pytree
 
   found: dict[str, _Range] = {}
+  parameters = inspect.signature(model.forward).parameters.values()
+  several = [one.name for one in parameters if one.kind is inspect.Parameter.VAR_POSITIONAL]
 
   def visit(path: Any, value: Any, dims: Any) -> None:
+    first, *rest = path
+    if first.key in several and rest:  # torch.export calls the first of `*a` "a_0"
+      path = (pytree.MappingKey(f"{first.key}_{rest[0].idx}"), *rest[1:])
     name = "L" + pytree.keystr(path)
     if isinstance(dims, (list, tuple)):
       dims = dict(enumerate(dims))
@@ -294,6 +306,29 @@ def _range(dim: Any) -> _Range:
   return _Range(least if isinstance(least, int) else None, most if isinstance(most, int) else None)
 
 
+def _unmet(
+  program: ExportedProgram, asked: Mapping[str, _Range], decided: Sequence[Any]
+) -> set[str]:
+  """The sizes that begin later than their Dim asks although the model's code does not decide so: an
+  operator has asked about the size 1, such as a view of an image whose channels are innermost."""
+  shapes = assumed.environment(program)
+  if shapes is None:
+    return set()
+  found = set()
+  for symbol, name in _sizes(program).items():
+    known, wanted = program.range_constraints[symbol], asked.get(name, _Range(None, None)).least
+    if wanted is None:
+      continue
+    all_of_it, own = (
+      [one for one in map(shapes.replace, conditions) if one.free_symbols == {symbol}]
+      for conditions in ([guard.expr for guard in shapes.guards], decided)
+    )
+    least, _ = _narrowed(symbol, all_of_it, known.lower, known.upper)
+    if least > max(wanted, _narrowed(symbol, own, wanted, known.upper)[0]):
+      found.add(name)
+  return found
+
+
 def _finished(
   program: ExportedProgram, asked: Mapping[str, _Range], way: _Way, decided: Sequence[Any]
 ) -> Iterator[str]:
@@ -310,7 +345,7 @@ def _finished(
     known, wanted = program.range_constraints[symbol], asked.get(name, _Range(None, None))
     own = [one for one in conditions if one.free_symbols == {symbol}]
     least, most = _narrowed(symbol, own, known.lower, known.upper)
-    if wanted.least is None or not way.small:
+    if wanted.least is None and way.small:
       least = max(least, _LEAST)
     if least > most:
       continue
