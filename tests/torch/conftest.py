@@ -22,6 +22,17 @@ def pack():
 
 
 @pytest.fixture(autouse=True)
+def handlers_of_husk():
+  """A test of a command, which prints what Husk logs, leaves no handler to the next one. Its stream
+  would be one that pytest has closed."""
+  logger = logging.getLogger("husk")
+  handlers, level = logger.handlers[:], logger.level
+  yield
+  logger.handlers[:] = handlers
+  logger.setLevel(level)
+
+
+@pytest.fixture(autouse=True)
 def hooks_of_torch():
   """A failed torch.export of one test leaves no hook that stops torch.compile in the next."""
   from husk.inductor import torch_compat

@@ -104,7 +104,11 @@ with prints.logged(pathlib.Path({str(tmp_path)!r})), prints.kept():
   os.write(2, b"inside")
 os.write(2, b"outside")
 """
-  done = subprocess.run([sys.executable, "-c", text], stderr=subprocess.PIPE, check=True)
+  package = pathlib.Path(husk.__file__).parents[1]
+  environment = {**os.environ, "PYTHONPATH": str(package)}
+  done = subprocess.run(
+    [sys.executable, "-c", text], stderr=subprocess.PIPE, check=True, env=environment
+  )
   assert done.stderr == b"outside" and (tmp_path / prints.NAME).read_text() == "inside"
 
 

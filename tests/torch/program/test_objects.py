@@ -3,6 +3,8 @@
 import collections
 import dataclasses
 import json
+import os
+import pathlib
 import subprocess
 import sys
 
@@ -102,7 +104,11 @@ x = np.ones(2, np.float32)
 result = husk.load({str(path)!r})((x, x), cache=(x, x))
 print(type(result["sums"]).__name__, type(result["next"]).__name__, list(result["next"]))
 """
-  ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+  package = pathlib.Path(husk.__file__).parents[1]
+  environment = {**os.environ, "PYTHONPATH": str(package)}
+  ran = subprocess.run(
+    [sys.executable, "-c", code], capture_output=True, text=True, env=environment
+  )
   assert ran.stdout.split("\n")[0] == "tuple dict ['tokens', 'weight']", ran.stderr
 
 

@@ -7,6 +7,7 @@ import husk
 import pytest
 import torch
 import torch.nn.functional as F
+from export_and_compare import ISAS
 from husk.program import tracing
 from torch.export import Dim
 
@@ -202,3 +203,45 @@ def test_a_half_of_a_size_may_be_one(caplog):
   program = traced(Half(), Dim("l", min=2, max=64))
   assert range_of(program) == (2, 64) and not said(caplog)
   assert program.module()(torch.ones(2, 2)).shape == (1, 2, 1)
+
+
+class OfSeveral(torch.nn.Module):
+  def forward(self, *several):
+    return several[0] + several[1]
+
+
+class ChannelsLast(torch.nn.Module):
+  def __init__(self):
+    super().__init__()
+    self.layer = torch.nn.Conv2d(4, 6, 3, padding=1)
+
+  def forward(self, x):
+    return self.layer(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
+
+
+class First(torch.nn.Module):
+  def forward(self, x):
+    return torch.matmul(x[:1].expand(x.shape[0], -1, -1), x.mT)
+
+
+@pytest.mark.parametrize(
+  "model, shape",
+  [(OfSeveral(), (2, 6)), (ChannelsLast(), (2, 5, 7, 4)), (First(), (3, 4, 5))],
+  ids=["several", "channels_last", "first"],
+)
+def test_one_is_a_size_if_only_operators_ask_about_it(tmp_path, caplog, model, shape):
+  count = 2 if isinstance(model, OfSeveral) else 1
+  dims = ({0: Dim("batch", min=1, max=16)},) * count
+  args = (torch.randn(shape),) * count
+  path = tmp_path / "a.husk"
+  husk.export(
+    model,
+    args,
+    path,
+    dynamic_shapes=(dims,) if count == 2 else dims,
+    targets=(f"host:{ISAS[0]}",),
+    progress=False,
+  )
+  one = [x[:1] for x in args]
+  torch.testing.assert_close(torch.as_tensor(husk.load(path)(*one)), model(*one))
+  assert not [text for text in said(caplog) if "takes" in text]
