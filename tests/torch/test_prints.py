@@ -48,6 +48,10 @@ def test_nothing_is_left_if_nothing_is_printed(tmp_path, monkeypatch):
   assert log.path is None and not list(tmp_path.iterdir())
 
 
+def record_of(name, text):
+  return logging.LogRecord(name, logging.WARNING, "", 1, text, (), None)
+
+
 def test_warnings_of_loggers_of_torch_go_to_the_log(tmp_path, monkeypatch):
   shown = io.StringIO()
   monkeypatch.setattr(logging.getLogger("torch"), "handlers", [logging.StreamHandler(shown)])
@@ -55,8 +59,9 @@ def test_warnings_of_loggers_of_torch_go_to_the_log(tmp_path, monkeypatch):
   with prints.logged(tmp_path), capture.quiet():
     logger.warning("failed while executing %s", "pow")
     logger.error("an error")
+    logging.getLogger("torch").handlers[0].handle(record_of("husk", "a remark"))
   logger.warning("later")
-  assert shown.getvalue() == "an error\nlater\n"
+  assert shown.getvalue() == "an error\na remark\nlater\n"
   kept = (tmp_path / prints.NAME).read_text()
   assert kept == "torch.utils._sympy.interp: failed while executing pow\n"
 

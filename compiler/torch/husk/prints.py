@@ -149,11 +149,13 @@ class Appender:
 
 
 class Warnings(logging.Filter):
-  """A filter of handlers: warnings go to the log of the export, and all else is shown."""
+  """A filter of handlers: warnings of torch go to the log of the export, and all else is shown, such
+  as what other loggers have for the same handler."""
 
   def filter(self, record: logging.LogRecord) -> bool:
     log = _LOG.get()
-    if log is None or record.levelno != logging.WARNING:
+    is_of_torch = record.name.split(".")[0] == "torch"
+    if log is None or record.levelno != logging.WARNING or not is_of_torch:
       return True
     log.write(f"{record.name}: {record.getMessage()}\n")
     return False

@@ -129,7 +129,11 @@ def _reason(error: Exception) -> str:
 @contextlib.contextmanager
 def _without_messages() -> Iterator[None]:
   """While open, torch logs nothing: the first way that failed has said why."""
-  refuse = type("_Refuse", (logging.Filter,), {"filter": lambda self, record: False})()
+  refuse = type(
+    "_Refuse",
+    (logging.Filter,),
+    {"filter": lambda self, record: not record.name.startswith("torch")},
+  )()
   handlers = list(logging.getLogger("torch").handlers)
   for handler in handlers:
     handler.addFilter(refuse)
