@@ -149,8 +149,8 @@ class Appender:
 
 
 class Warnings(logging.Filter):
-  """A filter of handlers: warnings of torch go to the log of the export, and all else is shown, such
-  as what other loggers have for the same handler."""
+  """A filter of handlers: warnings of torch go to the log of the export, and all else is shown,
+  such as what other loggers have for the same handler."""
 
   def filter(self, record: logging.LogRecord) -> bool:
     log = _LOG.get()
