@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from . import convolution, hash, host_complex, memory, pool, product, reduce, resize
+from . import convolution, hash, host_complex, linear_algebra, memory, pool, product, reduce, resize
 
 if TYPE_CHECKING:
   import torch
@@ -26,7 +26,7 @@ def table() -> dict[Any, Callable[..., Any]]:
     aten.convolution.default: _of_ints(convolution.table()[aten.convolution.default]),
     aten._trilinear.default: _of_ints(product.table()[aten._trilinear.default]),
     **{op: _of_bytes(op) for op in resize.table()},
-    aten.linalg_matrix_exp.default: matrix_exp,
+    **linear_algebra.exponentials(),
     aten.sum.default: _sum_of_bytes(aten.sum.default),
     aten.sum.dim_IntList: _sum_of_bytes(aten.sum.dim_IntList),
     aten.argmin.default: _in_wide_ints(aten.argmin.default),
@@ -45,15 +45,6 @@ def _of_bytes(resized: Any) -> Callable[..., Any]:
     return resize.as_bytes(resized(x.to(torch.float32), *args, **kwargs))
 
   return decomposed
-
-
-def matrix_exp(x: torch.Tensor) -> Any:
-  """Matrices of f16 and bf16 in f32, for which Husk's library has the operator."""
-  import torch
-
-  if x.dtype not in (torch.float16, torch.bfloat16):
-    return NotImplemented
-  return torch.ops.aten.linalg_matrix_exp.default(x.to(torch.float32)).to(x.dtype)
 
 
 def _of_ints(decomposition: Callable[..., Any]) -> Callable[..., Any]:

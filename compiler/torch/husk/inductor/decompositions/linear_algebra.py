@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from . import host
-
 if TYPE_CHECKING:
   import torch
 
@@ -15,15 +13,30 @@ def table(library: bool) -> dict[Any, Any]:
   import torch
 
   aten = torch.ops.aten
-  exponential = {aten.linalg_matrix_exp.default: host.matrix_exp}
   if not library:
-    return exponential
+    return exponentials()
   return {
-    **exponential,
+    **exponentials(),
     aten._linalg_det.default: _det,
     aten._linalg_slogdet.default: _slogdet,
     aten._linalg_solve_ex.default: _solve_vectors,
   }
+
+
+def exponentials() -> dict[Any, Any]:
+  """The decomposition of exponentials of matrices, of all targets."""
+  import torch
+
+  return {torch.ops.aten.linalg_matrix_exp.default: _matrix_exp}
+
+
+def _matrix_exp(x: torch.Tensor) -> Any:
+  """Matrices of f16 and bf16 in f32, for which Husk's library has the operator."""
+  import torch
+
+  if x.dtype not in (torch.float16, torch.bfloat16):
+    return NotImplemented
+  return torch.ops.aten.linalg_matrix_exp.default(x.to(torch.float32)).to(x.dtype)
 
 
 def _factored(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, Any]:
