@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 
+import built_tools
 import husk
 import pytest
 import torch
@@ -109,8 +110,7 @@ with prints.logged(pathlib.Path({str(tmp_path)!r})), prints.kept():
   os.write(2, b"inside")
 os.write(2, b"outside")
 """
-  package = pathlib.Path(husk.__file__).parents[1]
-  environment = {**os.environ, "PYTHONPATH": str(package)}
+  environment = {**os.environ, "PYTHONPATH": str(built_tools.ROOT / "compiler" / "torch")}
   done = subprocess.run(
     [sys.executable, "-c", text], stderr=subprocess.PIPE, check=True, env=environment
   )

@@ -12,7 +12,7 @@ import pathlib
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TextIO
 
 from .errors import CompileError
@@ -148,17 +148,31 @@ class Appender:
     pass
 
 
-class Warnings(logging.Filter):
-  """A filter of handlers: warnings of torch go to the log of the export, and all else is shown,
-  such as what other loggers have for the same handler."""
+@contextlib.contextmanager
+def records_of_torch(is_shown: Callable[[logging.LogRecord], bool]) -> Iterator[None]:
+  """While open, the handlers of torch's loggers show only those records of torch of which
+  `is_shown` says so. Other loggers may have the same handlers, and their records are shown."""
 
-  def filter(self, record: logging.LogRecord) -> bool:
-    log = _LOG.get()
-    is_of_torch = record.name.split(".")[0] == "torch"
-    if log is None or record.levelno != logging.WARNING or not is_of_torch:
-      return True
-    log.write(f"{record.name}: {record.getMessage()}\n")
-    return False
+  def shown(record: logging.LogRecord) -> bool:
+    return record.name.split(".")[0] != "torch" or is_shown(record)
+
+  handlers = list(logging.getLogger("torch").handlers)
+  for handler in handlers:
+    handler.addFilter(shown)
+  try:
+    yield
+  finally:
+    for handler in handlers:
+      handler.removeFilter(shown)
+
+
+def is_no_warning(record: logging.LogRecord) -> bool:
+  """Puts a record that is a warning into the log of the export, if there is one."""
+  log = _LOG.get()
+  if log is None or record.levelno != logging.WARNING:
+    return True
+  log.write(f"{record.name}: {record.getMessage()}\n")
+  return False
 
 
 def kept() -> contextlib.AbstractContextManager[None]:

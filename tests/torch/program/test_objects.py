@@ -4,10 +4,10 @@ import collections
 import dataclasses
 import json
 import os
-import pathlib
 import subprocess
 import sys
 
+import built_tools
 import husk
 import pytest
 import torch
@@ -104,8 +104,7 @@ x = np.ones(2, np.float32)
 result = husk.load({str(path)!r})((x, x), cache=(x, x))
 print(type(result["sums"]).__name__, type(result["next"]).__name__, list(result["next"]))
 """
-  package = pathlib.Path(husk.__file__).parents[1]
-  environment = {**os.environ, "PYTHONPATH": str(package)}
+  environment = {**os.environ, "PYTHONPATH": str(built_tools.ROOT / "compiler" / "torch")}
   ran = subprocess.run(
     [sys.executable, "-c", code], capture_output=True, text=True, env=environment
   )

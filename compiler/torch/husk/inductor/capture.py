@@ -440,15 +440,14 @@ def quiet() -> Iterator[None]:
   logger = logging.getLogger("torch.utils.cpp_extension")
   level = logger.level
   logger.setLevel(logging.ERROR)
-  handlers, to_log = list(logging.getLogger("torch").handlers), prints.Warnings()
-  for handler in handlers:
-    handler.addFilter(to_log)
-  with warnings.catch_warnings(), replaced((_trace, "sys", printing)):
+  with (
+    warnings.catch_warnings(),
+    prints.records_of_torch(prints.is_no_warning),
+    replaced((_trace, "sys", printing)),
+  ):
     for kind in (FutureWarning, UserWarning, DeprecationWarning):
       warnings.simplefilter("ignore", kind)
     try:
       yield
     finally:
       logger.setLevel(level)
-      for handler in handlers:
-        handler.removeFilter(to_log)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import sympy
 
+from .. import prints
 from ..errors import Unsupported
 from ..inductor import assumed, torch_compat
 from ..inductor.replace import replaced
@@ -126,22 +127,9 @@ def _reason(error: Exception) -> str:
   return next((line[2:] for line in lines if line.startswith("- ")), next(iter(lines), ""))
 
 
-@contextlib.contextmanager
-def _without_messages() -> Iterator[None]:
+def _without_messages() -> contextlib.AbstractContextManager[None]:
   """While open, torch logs nothing: the first way that failed has said why."""
-  refuse = type(
-    "_Refuse",
-    (logging.Filter,),
-    {"filter": lambda self, record: not record.name.startswith("torch")},
-  )()
-  handlers = list(logging.getLogger("torch").handlers)
-  for handler in handlers:
-    handler.addFilter(refuse)
-  try:
-    yield
-  finally:
-    for handler in handlers:
-      handler.removeFilter(refuse)
+  return prints.records_of_torch(lambda record: False)
 
 
 def _export(
@@ -318,19 +306,24 @@ def _unmet(
   shapes = assumed.environment(program)
   if shapes is None:
     return set()
+  every = [guard.expr for guard in shapes.guards]
   found = set()
   for symbol, name in _sizes(program).items():
     known, wanted = program.range_constraints[symbol], asked.get(name, _Range(None, None)).least
     if wanted is None:
       continue
-    all_of_it, own = (
-      [one for one in map(shapes.replace, conditions) if one.free_symbols == {symbol}]
-      for conditions in ([guard.expr for guard in shapes.guards], decided)
-    )
-    least, _ = _narrowed(symbol, all_of_it, known.lower, known.upper)
-    if least > max(wanted, _narrowed(symbol, own, wanted, known.upper)[0]):
+    least, _ = _narrowed(symbol, _about(symbol, shapes, every), known.lower, known.upper)
+    own, _ = _narrowed(symbol, _about(symbol, shapes, decided), wanted, known.upper)
+    if least > own:
       found.add(name)
   return found
+
+
+def _about(symbol: sympy.Symbol, shapes: Any, conditions: Sequence[Any]) -> list[Any]:
+  """The conditions on a size alone, each once. Sizes that the model took for equal have one symbol
+  in the program."""
+  found = dict.fromkeys(shapes.replace(one) for one in conditions)
+  return [one for one in found if one.free_symbols == {symbol}]
 
 
 def _finished(
@@ -343,11 +336,9 @@ def _finished(
   shapes = assumed.environment(program)
   if shapes is None:
     return
-  # Sizes that the model took for equal have one symbol in the program.
-  conditions = dict.fromkeys(shapes.replace(one) for one in decided)
   for symbol, name in _sizes(program).items():
     known, wanted = program.range_constraints[symbol], asked.get(name, _Range(None, None))
-    own = [one for one in conditions if one.free_symbols == {symbol}]
+    own = _about(symbol, shapes, decided)
     least, most = _narrowed(symbol, own, known.lower, known.upper)
     if wanted.least is None and way.small:
       least = max(least, _LEAST)

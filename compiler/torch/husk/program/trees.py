@@ -108,7 +108,7 @@ def _is_dict(spec: TreeSpec) -> bool:
 
 def _is_sequence(spec: TreeSpec) -> bool:
   plain = spec.type in (list, tuple, collections.deque)
-  # What an operator with several results returns in eager mode.
+  # An operator with several results returns such an object in eager mode.
   return plain or getattr(spec.type, "__module__", "") == "torch.return_types"
 
 

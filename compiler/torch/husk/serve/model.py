@@ -368,7 +368,7 @@ class Tokens:
     self._is_closed = False
     self._first = model._find(request.function or model.function)
     self._next = model._find(model.settings.next_function or self._first.function)
-    # What the request gives for the later steps alone.
+    # The request gives these inputs for the later steps alone.
     later = {value.name for value in self._next.inputs} - {
       value.name for value in self._first.inputs
     }

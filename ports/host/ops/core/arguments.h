@@ -26,7 +26,7 @@ constexpr int64_t kMaxBroadcast = int64_t{1} << 36;
 // pack.def alone.
 class ArgumentPlace {
  public:
-  // What ArgumentsOf finds is passed without a cast. NOLINTBEGIN(google-explicit-constructor)
+  // Names of a contract become places without a cast. NOLINTBEGIN(google-explicit-constructor)
   constexpr ArgumentPlace(uint32_t place) : place_(place) {}
   ArgumentPlace(int) = delete;
   constexpr operator uint32_t() const { return place_; }
