@@ -426,6 +426,29 @@ void add_correct_calls(std::deque<Call>& calls) {
       .f32({1, 2, 3, 9});
   call("aten::unsqueeze").f32({3, 4}).number(-1).f32({3, 4, 1});
   call("husk::linear").f32({4, 3}).f32({5, 3}).f32({5}).f32({4, 5}).text("gelu").f32({4, 5});
+  for (const int rows : {2, 20}) {
+    call("husk::linear_quantized")
+        .f32({rows, 6})
+        .tensor(HUSK_U8, {5, 3}, 9)
+        .f32({5, 2})
+        .tensor(HUSK_I8, {5, 2}, 1)
+        .f32({16})
+        .f32({5})
+        .f32({rows, 5})
+        .text("gelu")
+        .number(4)
+        .number(3)
+        .f32({rows, 5});
+    call("husk::linear_quantized")
+        .f32({rows, 8})
+        .tensor(HUSK_F8E4M3FN, {5, 8}, 1)
+        .f32({5, 1})
+        .none(4)
+        .text("none")
+        .number(8)
+        .number(8)
+        .f32({rows, 5});
+  }
   call("aten::_addmm_activation")
       .f32({5})
       .f32({4, 3})

@@ -276,6 +276,8 @@ class Noise {
       {"implicit", {0, 1}},
       {"unroll_dim", {1, 1}},
       {"zero_point", {0, 3}},
+      {"bits", {4, 8}},
+      {"group", {1, 4}},
       {"quant_min", {0, 0}},
       {"quant_max", {15, 15}},
       {"norm_type", {2, 2}},

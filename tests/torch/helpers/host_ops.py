@@ -85,6 +85,26 @@ Call = ctypes.CFUNCTYPE(
 )
 
 
+class Packing(ctypes.Structure):
+  _fields_ = [
+    ("struct_size", ctypes.c_uint32),
+    ("argument", ctypes.c_uint32),
+    ("bytes", ctypes.c_uint64),
+    ("layout", ctypes.c_uint64),
+    ("data", ctypes.c_void_p),
+  ]
+
+
+Pack = ctypes.CFUNCTYPE(
+  ctypes.c_int32,
+  ctypes.POINTER(Context),
+  ctypes.POINTER(Arg),
+  ctypes.c_uint32,
+  ctypes.POINTER(Packing),
+  ctypes.POINTER(Error),
+)
+
+
 class Row(ctypes.Structure):
   _fields_ = [
     ("struct_size", ctypes.c_uint32),
@@ -94,7 +114,7 @@ class Row(ctypes.Structure):
     ("user", ctypes.c_void_p),
     ("prepare", ctypes.c_void_p),
     ("contract", ctypes.c_char_p),
-    ("pack", ctypes.c_void_p),
+    ("pack", Pack),
     ("place", ctypes.c_int32),
     ("flags", ctypes.c_uint32),
     ("scratch_bytes", ctypes.c_uint64),
@@ -161,8 +181,9 @@ class HostOps:
     finally:
       self.use(best)
 
-  def __call__(self, name, *args):
-    """Calls an op. Raises Failed."""
+  def __call__(self, name, *args, packed=()):
+    """Calls an op, which finds copies of the arguments `packed`, by their numbers, if it asks for
+    them. Raises Failed. Returns the numbers of bytes of the copies."""
     keep = []
     items = (Arg * max(1, len(args)))(*[_arg(value, keep) for value in args])
     row = self.rows[name]
@@ -172,6 +193,24 @@ class HostOps:
       scratch = ctypes.create_string_buffer(row.scratch_bytes + 64)
       context.scratch = -(-ctypes.addressof(scratch) // 64) * 64
     error = Error()
+    copies = (ctypes.c_void_p * max(1, len(args)))()
+    sizes = []
+    for number in packed:
+      packing = Packing(struct_size=ctypes.sizeof(Packing), argument=number)
+      ask = (ctypes.byref(context), items, len(args), ctypes.byref(packing), ctypes.byref(error))
+      if row.pack(*ask):
+        raise Failed(error.code, error.text.decode())
+      sizes.append(packing.bytes)
+      if packing.bytes:
+        # Behind the copy there are bytes that must stay.
+        copy = ctypes.create_string_buffer(b"\x5a" * (packing.bytes + 128))
+        packing.data = copies[number] = -(-ctypes.addressof(copy) // 64) * 64
+        end = packing.data + packing.bytes
+        assert row.pack(*ask) == 0, error.text
+        left = ctypes.addressof(copy) + packing.bytes + 128 - end
+        assert ctypes.string_at(end, left) == b"\x5a" * left
+        keep.append(copy)
+    context.packed = ctypes.addressof(copies)
     status = row.call(ctypes.byref(context), items, len(args), ctypes.byref(error))
     if status:
       assert error.code == status
@@ -179,6 +218,7 @@ class HostOps:
     for value, item in zip(args, items):
       if isinstance(value, IntResult):
         value.value = ctypes.c_int64.from_address(item.data).value
+    return sizes
 
 
 def _arg(value, keep):

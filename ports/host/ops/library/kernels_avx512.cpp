@@ -1,10 +1,14 @@
 // The kernels of matrix products, of attention and of LSTMs, compiled for AVX-512 F, BW, DQ and VL.
 // CMakeLists.txt sets the options.
 #include "linalg/product_kernels.h"
+#include "linalg/quantized_kernels.h"
 #include "nn/attention_kernels.h"
 #include "nn/rnn_kernels.h"
 
 bool husk::host::product_run_avx512(Product& product) { return run_product(product); }
+bool husk::host::product_run_quantized_avx512(Product& product) {
+  return run_quantized_product(product);
+}
 int64_t husk::host::product_pack_avx512(const ProductPacking& packing, void* to) {
   return pack_product(packing, to);
 }

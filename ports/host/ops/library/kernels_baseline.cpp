@@ -1,10 +1,14 @@
 // The kernels of matrix products, of attention and of LSTMs, compiled for any CPU of the
 // architecture. CMakeLists.txt sets the options.
 #include "linalg/product_kernels.h"
+#include "linalg/quantized_kernels.h"
 #include "nn/attention_kernels.h"
 #include "nn/rnn_kernels.h"
 
 bool husk::host::product_run_baseline(Product& product) { return run_product(product); }
+bool husk::host::product_run_quantized_baseline(Product& product) {
+  return run_quantized_product(product);
+}
 int64_t husk::host::product_pack_baseline(const ProductPacking& packing, void* to) {
   return pack_product(packing, to);
 }

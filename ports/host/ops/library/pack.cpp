@@ -15,6 +15,7 @@ namespace husk::host {
 
 // How ops lay out constants.
 husk_status pack_linear(const Arguments& args, husk_packing& packing);
+husk_status pack_linear_quantized(const Arguments& args, husk_packing& packing);
 husk_status pack_mm(const Arguments& args, husk_packing& packing);
 husk_status pack_addmm(const Arguments& args, husk_packing& packing);
 husk_status pack_rnn_layer(const Arguments& args, husk_packing& packing);
@@ -32,6 +33,7 @@ constexpr Pack pack_of(Run run) {
     Run run;
     Pack pack;
   } kPacks[] = {{linear, pack_linear},
+                {linear_quantized, pack_linear_quantized},
                 {mm, pack_mm},
                 {addmm, pack_addmm},
                 {addmm_activation, pack_addmm},
@@ -52,6 +54,7 @@ constexpr ScratchBytes scratch_of(Run run) {
     Run run;
     ScratchBytes bytes;
   } kScratch[] = {{linear, kProduct},
+                  {linear_quantized, kProduct},
                   {mm, kProduct},
                   {addmm, kProduct},
                   {bmm, kProduct},

@@ -19,26 +19,47 @@ struct MatrixView {
   int64_t column;
 };
 
-// How the elements of a matrix are stored: their type in memory, and how many of them along the
-// depth share a scale. 0: each element is a number by itself. Kernels are found by it.
+// How the elements of a matrix are stored: their type in memory, and the bits of a code. 0: elements
+// are numbers, not codes. Kernels are found by it.
 struct Format {
   husk_dtype dtype;
-  int32_t group;
+  int32_t bits;
+};
+
+// Numbers that belong to a group of elements of a column each: number (g, j) lies at
+// data[g * row + j * column].
+struct GroupNumbers {
+  const void* data;    // null if there are none
+  const void* packed;  // a copy in the layout of the kernels; null if there is none
+  int64_t row, column;
+  husk_dtype dtype;
+};
+
+// What the codes of a quantized matrix stand for: code c at (i, j) is the number
+// (value(c) - zeros(i / group, j)) * scales(i / group, j). The value of an int of 8 bits is the int,
+// that of another code is values[c].
+struct Quantization {
+  int64_t group;  // divides the depth
+  GroupNumbers scales, zeros;
+  const float* values;  // 16 for codes of 4 bits, 256 for floats of 8 bits
 };
 
 // A copy of b in the layout of the kernels (product_pack).
 struct PackedMatrix {
   const void* data;  // null if there is none
-  int64_t column;    // the column of the copy with which b begins, a multiple of 64
+  int64_t column;    // the column of the whole matrix with which b begins, a multiple of 64
 };
 
 // The second operand, whose element (i, j) lies at data[i * row + j * column], as in a MatrixView.
+// With codes of 4 bits, two that are adjacent along the depth share a byte, the first one in its low
+// half: `row` is 1, and code (i, j) lies in byte data[i / 2 + j * column].
 struct Operand {
   const void* data;
   int64_t row;
   int64_t column;
   Format format;
   PackedMatrix packed;
+  const Quantization* quantization = nullptr;  // of the whole matrix; null if there are no codes
 };
 
 // a is m x k, b is k x n, self, residual and out are m x n and have the type of a, `dtype`. The
@@ -86,6 +107,13 @@ bool product_run_bf16(Product& product);
 // Only bf16, by tiles. Returns false if there are few rows or columns. The layout of a packed b is
 // that of product_run_bf16.
 bool product_run_amx(Product& product);
+
+// Products of floats with codes. The same code is compiled for three sets of features. `pack` writes
+// codes in a layout that is the same for all of them.
+bool product_run_quantized_baseline(Product& product);
+bool product_run_quantized_avx2(Product& product);
+bool product_run_quantized_avx512(Product& product);
+int64_t product_pack_codes(const ProductPacking& packing, void* to);
 
 int64_t product_pack_baseline(const ProductPacking& packing, void* to);
 int64_t product_pack_avx2(const ProductPacking& packing, void* to);

@@ -19,6 +19,23 @@ namespace {
 #define HUSK_PRODUCTS(dtype) HUSK_PRODUCT(dtype, ArmBaseline, baseline)
 #endif
 
+// Kernels whose second operand has codes.
+#define HUSK_QUANTIZED(dtype, code, bits, Set, kernels) \
+  {dtype, {code, bits}, cpu_set::k##Set, product_run_quantized_##kernels, product_pack_codes}
+#if defined(__x86_64__)
+#define HUSK_QUANTIZED_PRODUCTS(dtype, code, bits)             \
+  HUSK_QUANTIZED(dtype, code, bits, Avx512, avx512),           \
+      HUSK_QUANTIZED(dtype, code, bits, Avx2, avx2),           \
+      {dtype, {code, bits}, cpu_set::kBaseline, product_run_quantized_baseline, nullptr}
+#else
+#define HUSK_QUANTIZED_PRODUCTS(dtype, code, bits) \
+  HUSK_QUANTIZED(dtype, code, bits, ArmBaseline, baseline)
+#endif
+#define HUSK_QUANTIZED_FLOATS(code, bits)              \
+  HUSK_QUANTIZED_PRODUCTS(HUSK_F32, code, bits),       \
+      HUSK_QUANTIZED_PRODUCTS(HUSK_F16, code, bits),   \
+      HUSK_QUANTIZED_PRODUCTS(HUSK_BF16, code, bits)
+
 // The rows for equal formats stand from the best to the last one, which computes every product. A
 // row without `run` is none.
 constexpr ProductKernels kProducts[] = {
@@ -32,6 +49,13 @@ constexpr ProductKernels kProducts[] = {
     HUSK_PRODUCT(HUSK_BF16, ArmBf16, bf16),
 #endif
     HUSK_PRODUCTS(HUSK_BF16),
+    HUSK_QUANTIZED_FLOATS(HUSK_U8, 4),
+    HUSK_QUANTIZED_FLOATS(HUSK_U8, 8),
+    HUSK_QUANTIZED_FLOATS(HUSK_I8, 8),
+    HUSK_QUANTIZED_FLOATS(HUSK_F8E4M3FN, 8),
+    HUSK_QUANTIZED_FLOATS(HUSK_F8E5M2, 8),
+    HUSK_QUANTIZED_FLOATS(HUSK_F8E4M3FNUZ, 8),
+    HUSK_QUANTIZED_FLOATS(HUSK_F8E5M2FNUZ, 8),
 #define HUSK_HOST_ELEMENT(NAME, set, T)                                                 \
   {HUSK_##NAME,                                                                         \
    {HUSK_##NAME, 0},                                                                    \
@@ -44,7 +68,7 @@ constexpr ProductKernels kProducts[] = {
 // The first row from `row` on that the device has for these formats.
 const ProductKernels* next_row(const ProductKernels* row, Features cpu, husk_dtype a, Format b) {
   for (; row != kProducts + sizeof kProducts / sizeof *kProducts; ++row)
-    if (row->a == a && row->b.dtype == b.dtype && row->b.group == b.group && row->run &&
+    if (row->a == a && row->b.dtype == b.dtype && row->b.bits == b.bits && row->run &&
         cpu.has(row->needs))
       return row;
   return nullptr;

@@ -1,0 +1,223 @@
+"""husk::linear_quantized of the host, against the float64 product of the numbers that the codes
+stand for."""
+
+import itertools
+
+import pytest
+import torch
+from host_ops import INVALID_ARGUMENT, UNSUPPORTED, layouts, refused
+
+NAME = "husk::linear_quantized"
+FLOAT8 = [
+  torch.float8_e4m3fn,
+  torch.float8_e5m2,
+  torch.float8_e4m3fnuz,
+  torch.float8_e5m2fnuz,
+]
+
+
+def packed_pairs(codes):
+  """Codes of 4 bits, two in a byte, the first one in its low half."""
+  codes = torch.nn.functional.pad(codes, (0, codes.shape[1] % 2))
+  return (codes[:, ::2] | codes[:, 1::2] << 4).contiguous()
+
+
+class Weight:
+  """A weight of n x k codes: the arguments of the operator, and the numbers in float64."""
+
+  def __init__(self, n, k, group, dtype, scales=torch.float32, zeros=None, values=None, seed=0):
+    random = torch.Generator().manual_seed(seed)
+    groups = k // group if group else 0
+    self.bits, self.group = 4 if dtype == "int4" else 8, group
+    self.scales = (torch.rand(n, groups, generator=random) * 0.1 + 0.01).to(scales)
+    self.values = values
+    if dtype == "int4":
+      codes = torch.randint(0, 16, (n, k), generator=random, dtype=torch.uint8)
+      table = torch.arange(16.0) - 8 if values is None else values
+      self.codes, numbers = packed_pairs(codes), table[codes.long()].double()
+    elif dtype in FLOAT8:
+      self.codes = torch.randn(n, k, generator=random).to(dtype)
+      numbers = self.codes.float().double()
+    else:
+      low, high = (-128, 128) if dtype == torch.int8 else (0, 256)
+      self.codes = torch.randint(low, high, (n, k), generator=random).to(dtype)
+      numbers = self.codes.double()
+    self.zeros = None
+    if zeros is not None:
+      self.zeros = torch.randint(0, 8, (n, groups), generator=random).to(zeros)
+      numbers = numbers - self.zeros.double().repeat_interleave(group, 1)
+    self.numbers = numbers * self.scales.double().repeat_interleave(group, 1)
+
+  def call(self, pack, x, bias=None, residual=None, activation="none", packed=(1, 2, 3)):
+    out = torch.full((x.shape[0], self.codes.shape[0]), 7.0, dtype=x.dtype)
+    packed = [at for at in packed if at != 3 or self.zeros is not None]
+    sizes = pack(
+      NAME,
+      x,
+      self.codes,
+      self.scales,
+      self.zeros,
+      self.values,
+      bias,
+      residual,
+      activation,
+      self.bits,
+      self.group,
+      out,
+      packed=packed,
+    )
+    return out, sizes
+
+
+def check(weight, pack, x, bias=None, residual=None, packed=(1, 2, 3)):
+  """Compares with float64. The tolerance is that of sums of k products in f32."""
+  got, sizes = weight.call(pack, x, bias, residual, packed=packed)
+  right = x.double() @ weight.numbers.T
+  size = (x.double().abs() @ weight.numbers.abs().T).clamp(min=1e-30)
+  for more in (bias, residual):
+    if more is not None:
+      right = right + more.double()
+      size = size + more.double().abs()
+  rounding = {torch.float32: 2**-24, torch.float16: 2**-11, torch.bfloat16: 2**-8}[x.dtype]
+  bound = size * 2**-24 * (8 + x.shape[1] ** 0.5) + right.abs() * rounding
+  wrong = (got.double() - right).abs() > bound
+  assert not wrong.any(), (x.shape, weight.codes.shape, int(wrong.sum()))
+  return sizes
+
+
+def inputs(m, k, dtype=torch.float32, seed=1):
+  return torch.randn(m, k, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+FORMATS = ["int4", torch.int8, torch.uint8, torch.float8_e4m3fn]
+
+
+def test_codes_of_each_format(pack):
+  for _ in pack.each_use():
+    for dtype, zeros, m in itertools.product(
+      FORMATS, (None, torch.int8, torch.float32), (1, 2, 3, 5, 12, 13, 40)
+    ):
+      weight = Weight(37, 96, 32, dtype, zeros=zeros)
+      for packed in ((), (1, 2, 3)):
+        check(weight, pack, inputs(m, 96), packed=packed)
+
+
+@pytest.mark.parametrize("dtype", FLOAT8)
+def test_each_code_of_8_bit_floats(pack, dtype):
+  codes = torch.arange(256, dtype=torch.uint8).view(dtype)
+  weight = Weight(256, 8, 8, dtype, scales=torch.float32)
+  weight.codes, weight.scales = codes[:, None].repeat(1, 8).contiguous(), torch.ones(256, 1)
+  x = torch.zeros(2, 8)
+  x[:, 3] = 1
+  for packed in ((), (1, 2)):
+    got, _ = weight.call(pack, x, packed=packed)
+    number = codes.float()
+    # Infinities times the zeros of x are NaN.
+    number[number.isinf()] = float("nan")
+    torch.testing.assert_close(got[1], number, rtol=0, atol=0, equal_nan=True)
+
+
+def test_dtypes_of_inputs_scales_and_zeros(pack):
+  for dtype, scales, zeros in itertools.product(
+    (torch.float32, torch.float16, torch.bfloat16),
+    (torch.float32, torch.float16, torch.bfloat16),
+    (None, torch.uint8, torch.int32, torch.bfloat16),
+  ):
+    weight = Weight(48, 64, 16, "int4", scales=scales, zeros=zeros)
+    for m in (1, 20):
+      check(weight, pack, inputs(m, 64, dtype))
+
+
+def test_shapes_and_groups(pack):
+  """Depths that end inside a word or a slice, groups of any size, columns that fill no panel."""
+  for n, k, group in [
+    (1, 8, 8),
+    (16, 7, 7),  # one group, which no word divides
+    (17, 13, 13),
+    (300, 40, 8),
+    (33, 30, 10),  # groups that are not packed
+    (5, 4096 + 64, 32),
+    (5, 5000, 5000),
+    (64, 260, 260),
+    (70, 24, 24),
+    (3, 1, 1),
+  ]:
+    for dtype in ("int4", torch.int8):
+      weight = Weight(n, k, group, dtype, zeros=torch.int8)
+      for m in (1, 4, 6, 17):
+        sizes = check(weight, pack, inputs(m, k))
+        assert (sizes == [0, 0, 0]) == (group % 8 != 0)
+        check(weight, pack, inputs(m, k), packed=())
+
+
+def test_packed_copies_are_small(pack):
+  weight = Weight(64, 256, 32, "int4", scales=torch.bfloat16)
+  _, sizes = weight.call(pack, inputs(1, 256))
+  assert sizes == [64 * 256 // 2, 64 * 8 * 2]
+
+
+def test_bias_residual_activation_and_strides(pack):
+  weight = Weight(40, 64, 32, "int4", values=torch.linspace(-1, 1, 16) ** 3)
+  bias = inputs(1, 40)[0]
+  for m in (3, 30):
+    x, residual = inputs(m, 64), inputs(m, 40, seed=3)
+    check(weight, pack, x, bias, residual)
+    for view in layouts(x):
+      check(weight, pack, view, bias)
+    got, _ = weight.call(pack, x, bias, activation="relu")
+    plain, _ = weight.call(pack, x, bias)
+    assert torch.equal(got, plain.relu())
+  weight = Weight(40, 64, 32, torch.int8)
+  for codes in layouts(weight.codes):
+    weight.codes = codes
+    check(weight, pack, inputs(2, 64))
+
+
+def test_a_product_without_rows_or_depth(pack):
+  weight = Weight(8, 32, 32, torch.int8)
+  assert weight.call(pack, inputs(0, 32))[0].shape == (0, 8)
+  bias = torch.arange(8.0)
+  out = torch.empty(2, 8)
+  codes, scales = torch.empty(8, 0, dtype=torch.int8), torch.empty(8, 0)
+  pack(NAME, torch.empty(2, 0), codes, scales, None, None, bias, None, "none", 8, 1, out)
+  assert torch.equal(out, bias.expand(2, 8))
+
+
+def test_refusals(pack):
+  codes = torch.zeros(8, 32, dtype=torch.int8)
+  scales, x, out = torch.ones(8, 1), torch.ones(2, 32), torch.empty(2, 8)
+
+  def refuses(code, text, **changes):
+    given = {
+      "input": x,
+      "weight": codes,
+      "scales": scales,
+      "zeros": None,
+      "values": None,
+      "bias": None,
+      "residual": None,
+      "activation": "none",
+      "bits": 8,
+      "group": 32,
+      "out": out,
+    }
+    refused(pack, code, text, NAME, *{**given, **changes}.values())
+
+  refuses(UNSUPPORTED, "bits is neither 8 nor 4", bits=5)
+  refuses(UNSUPPORTED, "weight has dtype i8", bits=4)
+  refuses(UNSUPPORTED, "weight has dtype i32", weight=codes.int())
+  refuses(INVALID_ARGUMENT, "group does not divide the columns of the input", group=12)
+  refuses(INVALID_ARGUMENT, "group does not divide the columns of the input", group=0)
+  refuses(INVALID_ARGUMENT, "scales", scales=torch.ones(8, 2))
+  refuses(UNSUPPORTED, "scales has dtype i32", scales=torch.ones(8, 1, dtype=torch.int32))
+  refuses(UNSUPPORTED, "zeros has dtype i64", zeros=torch.ones(8, 1, dtype=torch.int64))
+  refuses(INVALID_ARGUMENT, "values", values=torch.ones(15), bits=4, weight=codes.byte()[:, :16])
+  refuses(INVALID_ARGUMENT, "values is for codes of 4 bits", values=torch.ones(16))
+  refuses(
+    UNSUPPORTED,
+    "weight has codes that are not adjacent",
+    bits=4,
+    weight=codes.byte()[:, ::2],
+  )
+  double = {"input": x.double(), "out": out.double()}
+  refuses(UNSUPPORTED, "input has dtype f64", **double)
