@@ -35,6 +35,7 @@ from .inductor import (
 from .options import Options, Path, merged, written_out
 from .program import aliases, constants, objects, signature, tracing, weights
 from .progress import Progress
+from .quantized import Recognised, unwrapped
 from .version import VERSION
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ class Function:
       user_kernels.traced(),
       detection.traced(),
       torch_compat.hooks_of_buffers_kept(),
+      unwrapped.unwrapped(model),
     ):
       args, kwargs = aliases.separated(model, (tuple(self.args), self.kwargs))
       written = constants.small([model])
@@ -208,7 +210,7 @@ def _write(
   folder.mkdir(parents=True, exist_ok=True)
   # Each function is traced, and compiled for each target; each target has images; the weights are
   # written, and huskc runs.
-  stages.total = len(functions) * (1 + len(compilers)) + len(compilers) + 2
+  stages.total = len(functions) * (1 + len(compilers)) + len(compilers) + 3
   with (
     prints.logged(folder if stays else None),
     capture.quiet(),
@@ -223,6 +225,11 @@ def _write(
       with within(name, functions), stages.stage("trace", name):
         exported[name] = autocast.written_out(one.exported(options, classes))
     exported = aliases.merged(exported)
+    with stages.stage("codes of weights"):
+      recognised = Recognised()
+      exported = {name: recognised.program(one) for name, one in exported.items()}
+    for line in recognised.lines():
+      logging.getLogger("husk").info("%s", line)
     for target in compilers:
       target.report_to(stages.report)
     with assumed.kept(exported.values()), varying.views():

@@ -9,7 +9,7 @@ import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .. import hir, libraries
+from .. import hir, libraries, quantized
 from ..attention import launch
 from ..attention import operator as attention
 from ..cuda import (
@@ -173,7 +173,7 @@ class Cuda(Device):
       libraries.called(self.libraries),
       float64.exact_sizes(),
     ):
-      program = prepared(exported)
+      program = quantized.as_arithmetic(prepared(exported))
       is_complex = complex_numbers.is_used(program)
       if is_complex:
         program = complex_numbers.functional(program)

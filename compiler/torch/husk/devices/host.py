@@ -12,7 +12,7 @@ from ..attention import host_call
 from ..attention import operator as attention
 from ..cuda import user_kernels
 from ..errors import Unsupported
-from ..host import convolution, flex, image, linear, operators
+from ..host import convolution, flex, image, linear, operators, quantized
 from ..host.kernels import HostKernels
 from ..inductor import capture, decompositions, torch_compat
 from ..lower.lines import NodeWriter
@@ -105,6 +105,7 @@ class Host(Device):
     original = exported
     exported, prepared = with_attention(exported, prepared, flash, note, attention.HOST)
     exported = linear.rewrite(exported, in_place=exported is not original)
+    exported = quantized.rewrite(exported, in_place=exported is not original)
     # Other targets use the program that `prepared` returns for the original, too.
     is_own = exported is not original
     program = (capture.prepared if is_own else prepared)(exported)
@@ -112,6 +113,7 @@ class Host(Device):
     program = flex.rewrite(program, in_place=is_own)
     lowerings = {
       **linear.lowerings(),
+      **quantized.lowerings(),
       **convolution.lowerings(),
       **(attention.lowerings() if flash else {}),
     }
@@ -134,7 +136,8 @@ class Host(Device):
     self, signature: Signature, weights: FunctionConstants, names: hir.Names
   ) -> capture.Way[hir.Variant]:
     """How Inductor compiles the graph of a function for this instruction set."""
-    writer = self.writer(signature, weights, names, {**linear.NODES, **host_call.NODES})
+    nodes = {**linear.NODES, **quantized.NODES, **host_call.NODES}
+    writer = self.writer(signature, weights, names, nodes)
     return capture.Way(self.kernels.options(), writer.write, self._compiling)
 
   # Graphs of torch.compile

@@ -1,0 +1,108 @@
+"""Linear layers whose weights have codes, as one step each on hosts: `husk::linear_quantized` with
+the bias, the activation that follows, and the residual that is added last."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from .. import hir
+from ..fusion import parts, rewriting
+from ..fusion.chain import Chain
+from ..fusion.order import Order
+from ..inductor import graphs, own_operators
+from ..inductor.lines import InductorObject, NodeLine
+from ..lower.body import Body
+from ..lower.nodes import IrNode
+from ..quantized.operator import operator
+from .linear import residual_part
+
+if TYPE_CHECKING:
+  import torch
+  from torch.export import ExportedProgram
+
+
+def rewrite(exported: ExportedProgram, in_place: bool = False) -> ExportedProgram:
+  """As `linear.rewrite`, for the layers that are Husk's operator already: adds the activation and
+  the residual that follow."""
+  return rewriting.rewrite(exported, _is_layer, _rewrite_graph, in_place)
+
+
+def _is_layer(node: torch.fx.Node) -> bool:
+  return node.target is operator()
+
+
+def _rewrite_graph(graph: torch.fx.Graph) -> None:
+  order = Order(graph)
+  for node in list(filter(_is_layer, graph.nodes)):
+    layer = graphs.arguments(node)
+    chain = Chain(node, order, {"activation": parts.activation, "residual": residual_part})
+    changed = {
+      "residual": chain.parts.get("residual"),
+      "activation": chain.parts.get("activation", "none"),
+    }
+    chain.become(operator(), tuple({**layer, **changed}.values()))
+
+
+@functools.cache
+def _node_class() -> Any:
+  from torch._inductor import ir
+
+  class LinearQuantized(ir.ExternKernelOut):
+    """A linear layer over two-dimensional tensors. `tensors` says of each tensor argument of the
+    operator whether it is among the inputs."""
+
+    tensors: list[bool]
+    activation: str
+    bits: int
+    group: int
+
+    def codegen(self, wrapper: InductorObject) -> None:
+      wrapper.writeline(NodeLine(self))
+
+  return LinearQuantized
+
+
+def lowerings() -> dict[Any, Callable[..., Any]]:
+  """Inductor's lowerings by operator."""
+  return {operator(): _lowered}
+
+
+def _lowered(*arguments: Any) -> InductorObject:
+  import torch
+  from torch._inductor import ir
+  from torch._inductor.lowering import lowerings as table
+  from torch._inductor.utils import sympy_product
+
+  *tensors, activation, bits, group = arguments
+  input, weight, residual = tensors[0], tensors[1], tensors[-1]
+  reshape = table[torch.ops.aten.reshape.default]
+  size = [*input.get_size()[:-1], weight.get_size()[0]]
+  rows = sympy_product(size[:-1])
+  tensors[0] = reshape(input, [rows, input.get_size()[-1]])
+  if residual is not None:
+    tensors[-1] = reshape(residual, [rows, size[-1]])
+  inputs = [own_operators.realized(one) for one in tensors if one is not None]
+  layout = ir.FixedLayout(input.get_device(), input.get_dtype(), [rows, size[-1]])
+  node = _node_class()(layout=layout, inputs=inputs)
+  node.tensors = [one is not None for one in tensors]
+  node.activation, node.bits, node.group = activation, bits, group
+  return reshape(ir.TensorBox.create(node), size)
+
+
+def call(body: Body, node: IrNode) -> None:
+  """Writes the call for a LinearQuantized node."""
+  inputs = iter(node.inputs)
+  arguments: list[hir.Argument] = [
+    body.tensor("read", next(inputs)) if is_given else hir.NoneArg() for is_given in node.tensors
+  ]
+  arguments += [hir.Text(node.activation), hir.Literal(node.bits), hir.Literal(node.group)]
+  results: list[hir.Argument] = [body.tensor("write", node)]
+  body.call_operator(
+    hir.OperatorCall("husk::linear_quantized", arguments, results, body.origin(node))
+  )
+
+
+# Classes of nodes -> the functions that write them, for a VariantWriter.
+NODES = {"LinearQuantized": call}

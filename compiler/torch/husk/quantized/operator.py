@@ -1,0 +1,94 @@
+"""`husk::linear_quantized`: the operator as torch knows it, and as arithmetic of torch's for targets
+that have no kernel for it."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from ..inductor import graphs, own_operators, torch_compat
+
+if TYPE_CHECKING:
+  import torch
+  from torch.export import ExportedProgram
+
+# A torch.ops overload.
+Operator = Any
+
+
+@functools.cache
+def operator() -> Operator:
+  """husk::linear_quantized, which is defined once per process. `codes.Codes` describes weight,
+  scales, zeros, values, bits and group; the rest is as for husk::linear."""
+  return own_operators.define(
+    "linear_quantized",
+    "Tensor input, Tensor weight, Tensor scales, Tensor? zeros, Tensor? values, Tensor? bias, "
+    "Tensor? residual, str activation, int bits, int group",
+    _fake,
+  )
+
+
+def _fake(
+  input: torch.Tensor,
+  weight: torch.Tensor,
+  scales: torch.Tensor,
+  zeros: torch.Tensor | None,
+  values: torch.Tensor | None,
+  bias: torch.Tensor | None,
+  residual: torch.Tensor | None,
+  activation: str,
+  bits: int,
+  group: int,
+) -> torch.Tensor:
+  return input.new_empty([*input.shape[:-1], weight.shape[0]])
+
+
+def numbers(
+  weight: torch.Tensor,
+  scales: torch.Tensor,
+  zeros: torch.Tensor | None,
+  values: torch.Tensor | None,
+  bits: int,
+  group: int,
+) -> torch.Tensor:
+  """The matrix of n x k numbers in f32 that codes stand for."""
+  import torch
+
+  rows, groups = scales.shape
+  if bits == 4:
+    codes = torch.stack([weight & 15, weight >> 4], -1).reshape(rows, -1)[:, : groups * group]
+    plain = codes.to(torch.float32) - 8 if values is None else values[codes.to(torch.int32)]
+  else:
+    plain = weight.to(torch.float32)
+  plain = plain.reshape(rows, groups, group)
+  if zeros is not None:
+    plain = plain - zeros.to(torch.float32)[:, :, None]
+  return (plain * scales.to(torch.float32)[:, :, None]).reshape(rows, groups * group)
+
+
+def arithmetic(
+  input: torch.Tensor,
+  weight: torch.Tensor,
+  scales: torch.Tensor,
+  zeros: torch.Tensor | None,
+  values: torch.Tensor | None,
+  bias: torch.Tensor | None,
+  residual: torch.Tensor | None,
+  activation: str,
+  bits: int,
+  group: int,
+) -> torch.Tensor:
+  """The operator without an activation and a residual, which only targets with a kernel give it."""
+  import torch
+
+  assert activation == "none" and residual is None
+  matrix = numbers(weight, scales, zeros, values, bits, group).to(input.dtype)
+  return torch.nn.functional.linear(input, matrix, bias)
+
+
+def as_arithmetic(exported: ExportedProgram) -> ExportedProgram:
+  """A program whose target has no kernel for the operator, with operators of torch's in its
+  place."""
+  if not any(node.target is operator() for node in graphs.nodes(exported)):
+    return exported
+  return torch_compat.functional(exported, {operator(): arithmetic})

@@ -1,0 +1,334 @@
+"""Replaces products with weights that are made from codes by `husk::linear_quantized`.
+
+The second operand of a product is computed here if it depends on constants alone and some of them
+hold codes. `codes.codes_of` then looks for codes and scales by which it is that matrix. The program
+gets them as constants named after the weight, in place of the steps that computed it. A weight
+whose codes are not found stays as the model computes it, which is reported."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..inductor import graphs, torch_compat, writes
+from ..inductor.added import AddedConstants
+from .codes import Codes, codes_of, small
+from .operator import operator
+
+if TYPE_CHECKING:
+  import torch
+  from torch.export import ExportedProgram
+
+
+@dataclasses.dataclass(frozen=True)
+class _Product:
+  """A node that multiplies `input` with a matrix of k x n, or, if `is_linear`, of n x k."""
+
+  node: torch.fx.Node
+  input: torch.fx.Node
+  weight: torch.fx.Node
+  bias: torch.fx.Node | None
+  is_linear: bool
+
+
+@dataclasses.dataclass
+class Recognised:
+  """Recognises weights of the functions of an export. Functions share what was found for a weight
+  that they share. `lines` tell what was found, a line for each kind of weights."""
+
+  found: dict[Any, Codes | None] = dataclasses.field(default_factory=dict)
+  counts: dict[str, list[int]] = dataclasses.field(default_factory=dict)
+
+  def program(self, exported: ExportedProgram) -> ExportedProgram:
+    """A copy of a program in which products with such weights are Husk's operator. A program
+    without one is returned itself."""
+    constants = _Constants(exported)
+    matches = []
+    for product in _products(exported):
+      reached = constants.leading_to(product.weight)
+      if reached is None or not any(map(_has_codes, reached.leaves)):
+        continue
+      codes = self._codes(product, reached, constants)
+      if codes is not None:
+        matches.append(_match(product, codes, reached.name(), constants))
+    if not matches:
+      return exported
+    changed = torch_compat.copied(exported)
+    return _replaced(changed, exported, matches)
+
+  def lines(self) -> list[str]:
+    """What was found, and what not, for a log."""
+    lines = [
+      f"weights of {kind}: {count}, {size:,} bytes"
+      for kind, (count, size) in sorted(self.counts.items())
+      if kind
+    ]
+    if "" in self.counts:
+      count = self.counts[""][0]
+      lines.append(
+        f"weights that are computed in each run: {count}; their codes and scales were not found"
+      )
+    return lines
+
+  def _codes(self, product: _Product, reached: _Reached, constants: _Constants) -> Codes | None:
+    key = (product.is_linear, str(product.weight.meta["val"].dtype), *reached.key())
+    if key not in self.found:
+      results = constants.results(reached)
+      matrix = results[product.weight]
+      if not product.is_linear:
+        matrix = matrix.T
+      codes = codes_of(matrix, list(results.values()))
+      self.found[key] = codes
+      kind = "" if codes is None else _kind(codes)
+      count = self.counts.setdefault(kind, [0, 0])
+      count[0] += 1
+      count[1] += codes.bytes if codes else 0
+      if codes is None:
+        logging.getLogger("husk").warning(
+          "the weight of %s is computed from %s in each run: no codes and scales were found for it",
+          product.node.name,
+          ", ".join(sorted(reached.leaves.values())),
+        )
+    return self.found[key]
+
+
+@dataclasses.dataclass
+class _Match:
+  """A product that is to be replaced: the names of its node, and of the node after it whose factor
+  is part of the scales; and the name of the weight."""
+
+  product: str
+  codes: Codes
+  weight: str
+  scaled: str = ""
+
+
+def _match(product: _Product, codes: Codes, weight: str, constants: _Constants) -> _Match:
+  """A product with what multiplies its columns by constants: then the codes alone were its weight,
+  and the scales stand there."""
+  import torch
+
+  plain = _Match(product.node.name, codes, weight)
+  users = [one for one in product.node.users if not _only_checks(one)]
+  if product.bias is not None or len(users) != 1 or users[0].target != torch.ops.aten.mul.Tensor:
+    return plain
+  (scaled,) = users
+  others = [one for one in scaled.all_input_nodes if one is not product.node]
+  if len(others) != 1 or scaled.meta["val"].dtype != product.node.meta["val"].dtype:
+    return plain
+  reached = constants.leading_to(others[0])
+  shape = others[0].meta["val"].shape
+  n = codes.scales.shape[0]
+  if reached is None or (shape and shape[-1] not in (1, n)) or any(size != 1 for size in shape[:-1]):
+    return plain
+  factor = constants.results(reached)[others[0]].reshape(-1, 1).float()
+  scales = small(codes.scales.float() * factor)
+  return _Match(product.node.name, dataclasses.replace(codes, scales=scales), weight, scaled.name)
+
+
+def _only_checks(node: torch.fx.Node) -> bool:
+  import torch
+
+  return node.target == torch.ops.aten._assert_tensor_metadata.default
+
+
+def _kind(codes: Codes) -> str:
+  import torch
+
+  if codes.bits == 4:
+    name = "4 bits" if codes.values is None else "4 bits by a table"
+  else:
+    name = "int8" if codes.codes.dtype == torch.int8 else str(codes.codes.dtype)[6:]
+  k = codes.group * codes.scales.shape[1]
+  each = "a row" if codes.group == k else str(codes.group)
+  return f"{name}, a scale for {each}"
+
+
+# What computes nothing but the product with a weight. A row: the operator -> the names of its
+# input, weight and bias, and whether the weight is n x k.
+def _rows() -> Mapping[Any, tuple[str, str, str, bool]]:
+  import torch
+
+  aten = torch.ops.aten
+  return {
+    aten.linear.default: ("input", "weight", "bias", True),
+    aten.matmul.default: ("self", "other", "", False),
+    aten.mm.default: ("self", "mat2", "", False),
+    aten.addmm.default: ("mat1", "mat2", "self", False),
+  }
+
+
+def _products(exported: ExportedProgram) -> Iterator[_Product]:
+  import torch
+
+  rows = _rows()
+  floats = (torch.float32, torch.float16, torch.bfloat16)
+  for node in exported.graph.nodes:
+    if node.target not in rows:
+      continue
+    input_name, weight_name, bias_name, is_linear = rows[node.target]
+    arguments = graphs.arguments(node)
+    input, weight = arguments[input_name], arguments[weight_name]
+    bias = arguments[bias_name] if bias_name else None
+    values = [one.meta.get("val") for one in (input, weight) if isinstance(one, torch.fx.Node)]
+    if len(values) != 2 or not all(isinstance(one, torch.Tensor) for one in values):
+      continue
+    if values[0].dtype not in floats or values[1].dtype != values[0].dtype:
+      continue
+    if values[1].dim() != 2 or values[0].dim() < 1 + (node.target is not torch.ops.aten.linear):
+      continue
+    if not all(isinstance(size, int) for size in values[1].shape):
+      continue
+    if bias is not None and (
+      bias.meta["val"].dim() != 1
+      or bias.meta["val"].dtype != values[0].dtype
+      or arguments.get("alpha", 1) != 1
+      or arguments.get("beta", 1) != 1
+    ):
+      continue
+    yield _Product(node, input, weight, bias, is_linear)
+
+
+def _has_codes(leaf: torch.Tensor) -> bool:
+  """Whether a constant may hold codes: ints or floats of 8 bits, or packed bits."""
+  import torch
+
+  return leaf.numel() > 1 and (
+    (not leaf.is_floating_point() and not leaf.is_complex() and leaf.dtype != torch.bool)
+    or (leaf.is_floating_point() and leaf.element_size() == 1)
+  )
+
+
+@dataclasses.dataclass
+class _Reached:
+  """What a node is computed from: constants, with their names, and nodes in their order."""
+
+  leaves: dict[torch.Tensor, str]
+  nodes: list[torch.fx.Node]
+
+  def key(self) -> tuple[Any, ...]:
+    """Equal for what is computed alike from the same memory."""
+    places = {node: place for place, node in enumerate(self.nodes)}
+
+    def plain(value: Any) -> Any:
+      return places.get(value, str(value)) if not isinstance(value, (list, tuple)) else tuple(
+        map(plain, value)
+      )
+
+    steps = tuple((str(node.target), plain(node.args), str(node.kwargs)) for node in self.nodes
+                  if node.op == "call_function")
+    return (steps, *((leaf.data_ptr(), tuple(leaf.shape)) for leaf in self.leaves))
+
+  def name(self) -> str:
+    """The name of the weight: that of the parameter that held the codes before it was taken apart,
+    or one beside the constants."""
+    names = sorted(self.leaves.values())
+    codes = [name for leaf, name in self.leaves.items() if _has_codes(leaf)]
+    parent, mark, rest = min(codes or names).rpartition(".parametrizations.")
+    if mark:
+      return f"{parent}.{rest.split('.')[0]}"
+    return min(codes or names)
+
+
+class _Constants:
+  """The constants of a program that nothing writes, and what is computed from them alone."""
+
+  def __init__(self, exported: ExportedProgram) -> None:
+    import torch
+
+    signature: Any = exported.graph_signature
+    self.tensors: dict[torch.fx.Node, tuple[str, torch.Tensor]] = {}
+    names = {spec.arg.name: spec.target for spec in signature.input_specs if spec.target}
+    written = {node for node in exported.graph.nodes if writes.may_write(node)}
+    changed = set(getattr(signature, "buffers_to_mutate", {}).values())
+    for node in exported.graph.find_nodes(op="placeholder"):
+      fqn = names.get(node.name)
+      tensor = {**exported.state_dict, **exported.constants}.get(fqn) if fqn else None
+      if isinstance(tensor, torch.Tensor) and fqn not in changed:
+        if not any(user in written for user in node.users):
+          self.tensors[node] = (fqn, tensor.detach())
+    self._written = written
+    self._reached: dict[torch.fx.Node, bool] = {}
+
+  def leading_to(self, node: torch.fx.Node) -> _Reached | None:
+    """What a node is computed from, if these are constants alone."""
+    nodes: dict[torch.fx.Node, None] = {}
+    leaves: dict[torch.Tensor, str] = {}
+    if not self._visit(node, nodes, leaves):
+      return None
+    return _Reached(leaves, list(nodes))
+
+  def _visit(
+    self, node: torch.fx.Node, nodes: dict[torch.fx.Node, None], leaves: dict[torch.Tensor, str]
+  ) -> bool:
+    if node in nodes:
+      return True
+    if node in self.tensors:
+      name, tensor = self.tensors[node]
+      leaves[tensor] = name
+      nodes[node] = None
+      return True
+    if node.op != "call_function" or node in self._written or not node.all_input_nodes:
+      return False
+    if not all(self._visit(one, nodes, leaves) for one in node.all_input_nodes):
+      return False
+    nodes[node] = None
+    return True
+
+  def results(self, reached: _Reached) -> dict[torch.fx.Node, torch.Tensor]:
+    """The tensors of all nodes."""
+    import torch
+
+    results: dict[torch.fx.Node, Any] = {}
+    with torch.no_grad():
+      for node in reached.nodes:
+        if node in self.tensors:
+          results[node] = self.tensors[node][1]
+          continue
+        target: Any = node.target
+        args, kwargs = torch.fx.map_arg((node.args, node.kwargs), results.__getitem__)
+        results[node] = target(*args, **kwargs)
+    return {node: value for node, value in results.items() if isinstance(value, torch.Tensor)}
+
+
+def _replaced(
+  program: ExportedProgram,
+  exported: ExportedProgram,
+  matches: list[_Match],
+) -> ExportedProgram:
+  """Replaces products in `program`, a copy of `exported`."""
+  added = AddedConstants(program)
+  products = {product.node.name: product for product in _products(program)}
+  for match in matches:
+    product, codes, weight = products[match.product], match.codes, match.weight
+    tensors = {
+      "": codes.codes,
+      "_scales": codes.scales,
+      "_zeros": codes.zeros,
+      "_values": codes.values,
+    }
+    placed = {
+      end: None if tensor is None else added.node(weight + end, tensor)
+      for end, tensor in tensors.items()
+    }
+    node = product.node
+    node.target = operator()
+    node.args = (
+      product.input,
+      *(placed[end] for end in tensors),
+      product.bias,
+      None,
+      "none",
+      codes.bits,
+      codes.group,
+    )
+    node.kwargs = {}
+    if match.scaled:
+      scaled = next(one for one in program.graph.nodes if one.name == match.scaled)
+      scaled.replace_all_uses_with(node)
+  program.graph.eliminate_dead_code()
+  program.graph_module.recompile()
+  changed = added.program(exported)
+  return changed

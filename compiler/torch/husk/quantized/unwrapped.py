@@ -1,0 +1,110 @@
+"""Parameters that are tensor subclasses, such as those of torchao, as plain tensors.
+
+torch.export does not trace a parameter that is a subclass made of other tensors. While a model is
+traced, its parts are parameters of the module instead, and the subclass is made of them where the
+model reads it: the program then contains what the subclass does."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+  import torch
+
+
+@contextlib.contextmanager
+def unwrapped(model: torch.nn.Module) -> Iterator[None]:
+  """While open, no parameter or buffer of the model is a subclass that is made of other tensors.
+  After that the model has its own again."""
+  from torch.nn.utils import parametrize
+
+  kept: list[tuple[torch.nn.Module, type, dict[str, Any], dict[str, Any], dict[str, Any]]] = []
+  try:
+    for module in list(model.modules()):
+      names = [
+        name
+        for table in (module._parameters, module._buffers)
+        for name, value in table.items()
+        if value is not None and _has_parts(value)
+      ]
+      if not names:
+        continue
+      tables = (dict(module._parameters), dict(module._buffers), dict(module._modules))
+      kept.append((module, type(module), *tables))
+      for name in names:
+        parts = _parts_class()(getattr(module, name))
+        parametrize.register_parametrization(module, name, parts, unsafe=True)
+    yield
+  finally:
+    for module, own_class, parameters, buffers, modules in reversed(kept):
+      module.__class__ = own_class
+      for table, before in (
+        (module._parameters, parameters),
+        (module._buffers, buffers),
+        (module._modules, modules),
+      ):
+        table.clear()
+        table.update(before)
+
+
+def _has_parts(tensor: torch.Tensor) -> bool:
+  from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+  return bool(is_traceable_wrapper_subclass(tensor))
+
+
+@functools.cache
+def _parts_class() -> Any:
+  import torch
+
+  class Parts(torch.nn.Module):
+    """Takes a tensor apart, into tensors that have no parts, and makes it of them again."""
+
+    def __init__(self, tensor: Any) -> None:
+      super().__init__()
+      self.made_of = _description(tensor)
+
+    # torch evaluates annotations, in a module that has no name `torch`.
+    def right_inverse(self, tensor: Any) -> Any:
+      return list(_leaves(tensor))
+
+    def forward(self, *parts: Any) -> Any:
+      return _made(self.made_of, iter(parts))
+
+  return Parts
+
+
+# The class of a tensor, what its class needs to make it, its size and strides, and its parts by
+# name; None for a plain tensor.
+_Description = tuple[type, Any, tuple[int, ...], tuple[int, ...], dict[str, Any]]
+
+
+def _description(tensor: torch.Tensor) -> _Description | None:
+  if not _has_parts(tensor):
+    return None
+  whole: Any = tensor
+  names, context = whole.__tensor_flatten__()
+  parts = {name: _description(getattr(tensor, name)) for name in names}
+  return type(tensor), context, tensor.size(), tensor.stride(), parts
+
+
+def _leaves(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+  if not _has_parts(tensor):
+    yield tensor.detach()
+    return
+  whole: Any = tensor
+  names, _ = whole.__tensor_flatten__()
+  for name in names:
+    yield from _leaves(getattr(tensor, name))
+
+
+def _made(description: _Description | None, parts: Iterator[torch.Tensor]) -> torch.Tensor:
+  if description is None:
+    return next(parts)
+  kind, context, size, strides, inner = description
+  tensors = {name: _made(one, parts) for name, one in inner.items()}
+  made: Any = kind
+  return made.__tensor_unflatten__(tensors, context, size, strides)
