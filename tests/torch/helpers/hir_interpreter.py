@@ -27,6 +27,7 @@ def _define_operators():
   """Defines Husk's operators in terms of PyTorch's."""
   from husk.host import convolution
   from husk.inductor.decompositions import vision
+  from husk.quantized import operator as quantized
 
   convolution.operator()
   convolution.pair_operator()
@@ -34,12 +35,25 @@ def _define_operators():
   torch.library.impl("husk::convolution_depthwise", "CPU", _convolution_depthwise)
   vision.unsuppressed()
   torch.library.impl("husk::unsuppressed", "CPU", _unsuppressed)
+  quantized.operator()
+  torch.library.impl("husk::linear_quantized", "CPU", _linear_quantized)
 
 
 def _unsuppressed(boxes, iou_threshold):
   in_order = torch.arange(boxes.shape[0], 0, -1)
   kept = vision_operators.nms(boxes, in_order, iou_threshold)
   return torch.zeros(boxes.shape[0], dtype=torch.bool).index_fill(0, kept, True)
+
+
+def _linear_quantized(
+  input, weight, scales, zeros, values, bias, residual, activation, bits, group
+):
+  from husk.quantized.operator import numbers
+
+  matrix = numbers(weight, scales, zeros, values, bits, group)
+  wide = None if bias is None else bias.float()
+  result = ACTIVATIONS[activation](F.linear(input.float(), matrix, wide))
+  return (result if residual is None else result + residual).to(input.dtype)
 
 
 def _convolution(input, weight, bias, *rest):

@@ -1,4 +1,4 @@
-"""Constants that a program gets besides its own."""
+"""Constants that a program gets in place of its own."""
 
 from __future__ import annotations
 
@@ -17,56 +17,63 @@ class AddedConstants:
 
   def __init__(self, exported: ExportedProgram) -> None:
     self._exported = exported
-    self._tensors: dict[str, torch.Tensor] = {}
-    self._nodes: dict[str, torch.fx.Node] = {}  # by the name of a constant
-    # The first placeholder that is an input of the user: constants stand before it.
-    signature = exported.graph_signature
-    placeholders = exported.graph.find_nodes(op="placeholder")
-    self._place = sum(spec.target is not None for spec in signature.input_specs)
-    places = [*placeholders[self._place :], None]
-    self._before = places[0] or next(
-      node for node in exported.graph.nodes if node.op != "placeholder"
-    )
-    self._mode = next(
-      node.meta["val"].fake_mode
-      for node in exported.graph.nodes
-      if hasattr(node.meta.get("val"), "fake_mode")
-    )
+    self._added: list[tuple[str, torch.Tensor, torch.fx.Node]] = []
+    # Constants stand before the first input of the user.
+    self._place = sum(spec.target is not None for spec in exported.graph_signature.input_specs)
+    nodes = list(exported.graph.nodes)
+    placeholders = [node for node in nodes if node.op == "placeholder"]
+    self._before = nodes[nodes.index(placeholders[self._place - 1]) + 1]
+    self._mode = placeholders[self._place - 1].meta["val"].fake_mode
 
   def node(self, name: str, tensor: torch.Tensor) -> torch.fx.Node:
     """The placeholder of a constant, which the program gets with the name `name`, or with a name
     that begins so if another constant has it."""
     import torch
-    from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 
-    taken = {**self._exported.state_dict, **self._exported.constants}
-    for known, other in self._tensors.items():
+    for _, other, node in self._added:
       if other is tensor:
-        return self._nodes[known]
-    free = name
-    while free in taken or free in self._tensors:
-      free += "_"
+        return node
+    plain = "".join(letter if letter.isalnum() else "_" for letter in name)
     with self._exported.graph.inserting_before(self._before):
-      node = self._exported.graph.placeholder("c_" + "".join(
-        letter if letter.isalnum() else "_" for letter in free
-      ))
+      node = self._exported.graph.placeholder(f"c_{plain}")
     with torch.no_grad():
       node.meta["val"] = self._mode.from_tensor(tensor, static_shapes=True)
-    spec = InputSpec(
-      kind=InputKind.CONSTANT_TENSOR, arg=TensorArgument(name=node.name), target=free
-    )
-    self._exported.graph_signature.input_specs.insert(self._place + len(self._nodes), spec)
-    self._tensors[free], self._nodes[free] = tensor, node
+    self._added.append((name, tensor, node))
     return node
 
   def program(self, source: ExportedProgram) -> ExportedProgram:
-    """The program with its constants, and with the guards of `source`, of which it is a copy."""
-    exported: Any = self._exported
-    changed: Any = torch_compat.with_tensors(
-      exported,
-      exported.graph_signature,
-      dict(exported.state_dict),
-      {**exported.constants, **self._tensors},
-    )
+    """The program with its constants, without those that nothing reads any more, and with the
+    guards of `source`, of which it is a copy."""
+    from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
+
+    program = self._exported
+    program.graph.eliminate_dead_code()
+    signature = program.graph_signature
+    used = {spec.target for spec in source.graph_signature.output_specs}
+    before = {node.name: node for node in source.graph.find_nodes(op="placeholder")}
+    gone = set()
+    for node in program.graph.find_nodes(op="placeholder"):
+      spec = next((one for one in signature.input_specs if one.arg.name == node.name), None)
+      if spec is None or spec.target is None or spec.target in used or node.users:
+        continue
+      if before[node.name].users:
+        program.graph.erase_node(node)
+        signature.input_specs.remove(spec)
+        gone.add(spec.target)
+    tables = [
+      {name: one for name, one in table.items() if name not in gone}
+      for table in (program.state_dict, program.constants)
+    ]
+    place = sum(spec.target is not None for spec in signature.input_specs)
+    for name, tensor, node in self._added:
+      while name in tables[0] or name in tables[1]:
+        name += "_"
+      tables[1][name] = tensor
+      argument = TensorArgument(name=node.name)
+      spec = InputSpec(kind=InputKind.CONSTANT_TENSOR, arg=argument, target=name)
+      signature.input_specs.insert(place, spec)
+      place += 1
+    program.graph_module.recompile()
+    changed: Any = torch_compat.with_tensors(program, signature, *tables)
     changed.example_inputs = source.example_inputs
     return torch_compat.with_guards(changed, source)

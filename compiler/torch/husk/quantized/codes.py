@@ -3,7 +3,7 @@
 A model may compute a weight from codes in many ways: by operators of a package, by shifts and masks
 on packed bytes, with interleaved or permuted columns. This module looks at numbers instead: given
 the matrix and the tensors that it was made from, it looks for scales by which each element is an
-int, or one of 16 values, times the scale of its group. The result is therefore checked by itself."""
+int, or one of 16 values, times the scale of its group. So what it finds is right by itself."""
 
 from __future__ import annotations
 
@@ -215,7 +215,9 @@ def _is_sample_of_ints(
   rows = max(1, _SAMPLE // matrix.shape[1])
   if rows >= matrix.shape[0]:
     return True
-  return _ints(matrix[:rows], scales[:rows], None if offsets is None else offsets[:rows]) is not None
+  return (
+    _ints(matrix[:rows], scales[:rows], None if offsets is None else offsets[:rows]) is not None
+  )
 
 
 def _table(matrix: torch.Tensor, scales: torch.Tensor) -> Codes | None:

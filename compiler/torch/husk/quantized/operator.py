@@ -1,5 +1,5 @@
-"""`husk::linear_quantized`: the operator as torch knows it, and as arithmetic of torch's for targets
-that have no kernel for it."""
+"""`husk::linear_quantized`: the operator as torch knows it, and as arithmetic of torch's for
+targets that have no kernel for it."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..fusion.order import Order
 from ..inductor import graphs, torch_compat, writes
 from ..inductor.added import AddedConstants
 from .codes import Codes, codes_of, small
@@ -96,13 +97,13 @@ class Recognised:
 
 @dataclasses.dataclass
 class _Match:
-  """A product that is to be replaced: the names of its node, and of the node after it whose factor
-  is part of the scales; and the name of the weight."""
+  """A product that is to be replaced: the name of its node; that of the last node that is a part of
+  it, which may multiply it with scales; and the name of the weight."""
 
   product: str
+  last: str
   codes: Codes
   weight: str
-  scaled: str = ""
 
 
 def _match(product: _Product, codes: Codes, weight: str, constants: _Constants) -> _Match:
@@ -110,7 +111,7 @@ def _match(product: _Product, codes: Codes, weight: str, constants: _Constants) 
   and the scales stand there."""
   import torch
 
-  plain = _Match(product.node.name, codes, weight)
+  plain = _Match(product.node.name, product.node.name, codes, weight)
   users = [one for one in product.node.users if not _only_checks(one)]
   if product.bias is not None or len(users) != 1 or users[0].target != torch.ops.aten.mul.Tensor:
     return plain
@@ -121,11 +122,15 @@ def _match(product: _Product, codes: Codes, weight: str, constants: _Constants) 
   reached = constants.leading_to(others[0])
   shape = others[0].meta["val"].shape
   n = codes.scales.shape[0]
-  if reached is None or (shape and shape[-1] not in (1, n)) or any(size != 1 for size in shape[:-1]):
+  if constants.order.is_written_between(product.node, scaled):
+    return plain
+  if (
+    reached is None or (shape and shape[-1] not in (1, n)) or any(size != 1 for size in shape[:-1])
+  ):
     return plain
   factor = constants.results(reached)[others[0]].reshape(-1, 1).float()
   scales = small(codes.scales.float() * factor)
-  return _Match(product.node.name, dataclasses.replace(codes, scales=scales), weight, scaled.name)
+  return _Match(product.node.name, scaled.name, dataclasses.replace(codes, scales=scales), weight)
 
 
 def _only_checks(node: torch.fx.Node) -> bool:
@@ -172,14 +177,14 @@ def _products(exported: ExportedProgram) -> Iterator[_Product]:
     arguments = graphs.arguments(node)
     input, weight = arguments[input_name], arguments[weight_name]
     bias = arguments[bias_name] if bias_name else None
-    values = [one.meta.get("val") for one in (input, weight) if isinstance(one, torch.fx.Node)]
+    values: list[Any] = [
+      one.meta.get("val") for one in (input, weight) if isinstance(one, torch.fx.Node)
+    ]
     if len(values) != 2 or not all(isinstance(one, torch.Tensor) for one in values):
       continue
     if values[0].dtype not in floats or values[1].dtype != values[0].dtype:
       continue
-    if values[1].dim() != 2 or values[0].dim() < 1 + (node.target is not torch.ops.aten.linear):
-      continue
-    if not all(isinstance(size, int) for size in values[1].shape):
+    if values[1].dim() != 2 or not all(isinstance(size, int) for size in values[1].shape):
       continue
     if bias is not None and (
       bias.meta["val"].dim() != 1
@@ -213,12 +218,17 @@ class _Reached:
     places = {node: place for place, node in enumerate(self.nodes)}
 
     def plain(value: Any) -> Any:
-      return places.get(value, str(value)) if not isinstance(value, (list, tuple)) else tuple(
-        map(plain, value)
+      return (
+        places.get(value, str(value))
+        if not isinstance(value, (list, tuple))
+        else tuple(map(plain, value))
       )
 
-    steps = tuple((str(node.target), plain(node.args), str(node.kwargs)) for node in self.nodes
-                  if node.op == "call_function")
+    steps = tuple(
+      (str(node.target), plain(node.args), str(node.kwargs))
+      for node in self.nodes
+      if node.op == "call_function"
+    )
     return (steps, *((leaf.data_ptr(), tuple(leaf.shape)) for leaf in self.leaves))
 
   def name(self) -> str:
@@ -241,15 +251,17 @@ class _Constants:
     signature: Any = exported.graph_signature
     self.tensors: dict[torch.fx.Node, tuple[str, torch.Tensor]] = {}
     names = {spec.arg.name: spec.target for spec in signature.input_specs if spec.target}
+    tensors = {**exported.state_dict, **exported.constants}
     written = {node for node in exported.graph.nodes if writes.may_write(node)}
     changed = set(getattr(signature, "buffers_to_mutate", {}).values())
     for node in exported.graph.find_nodes(op="placeholder"):
-      fqn = names.get(node.name)
-      tensor = {**exported.state_dict, **exported.constants}.get(fqn) if fqn else None
+      fqn = names.get(node.name, "")
+      tensor = tensors.get(fqn)
       if isinstance(tensor, torch.Tensor) and fqn not in changed:
         if not any(user in written for user in node.users):
           self.tensors[node] = (fqn, tensor.detach())
     self._written = written
+    self.order = Order(exported.graph)
     self._reached: dict[torch.fx.Node, bool] = {}
 
   def leading_to(self, node: torch.fx.Node) -> _Reached | None:
@@ -270,7 +282,7 @@ class _Constants:
       leaves[tensor] = name
       nodes[node] = None
       return True
-    if node.op != "call_function" or node in self._written or not node.all_input_nodes:
+    if node.op != "call_function" or node in self._written or not _is_known(node):
       return False
     if not all(self._visit(one, nodes, leaves) for one in node.all_input_nodes):
       return False
@@ -293,6 +305,13 @@ class _Constants:
     return {node: value for node, value in results.items() if isinstance(value, torch.Tensor)}
 
 
+def _is_known(node: torch.fx.Node) -> bool:
+  """Whether a call has the same result each time that it has the same arguments."""
+  import torch
+
+  return torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ())
+
+
 def _replaced(
   program: ExportedProgram,
   exported: ExportedProgram,
@@ -301,6 +320,7 @@ def _replaced(
   """Replaces products in `program`, a copy of `exported`."""
   added = AddedConstants(program)
   products = {product.node.name: product for product in _products(program)}
+  nodes = {node.name: node for node in program.graph.nodes}
   for match in matches:
     product, codes, weight = products[match.product], match.codes, match.weight
     tensors = {
@@ -313,7 +333,8 @@ def _replaced(
       end: None if tensor is None else added.node(weight + end, tensor)
       for end, tensor in tensors.items()
     }
-    node = product.node
+    # The last node becomes the call, because the outputs of a program have the names of nodes.
+    node = nodes[match.last]
     node.target = operator()
     node.args = (
       product.input,
@@ -325,10 +346,4 @@ def _replaced(
       codes.group,
     )
     node.kwargs = {}
-    if match.scaled:
-      scaled = next(one for one in program.graph.nodes if one.name == match.scaled)
-      scaled.replace_all_uses_with(node)
-  program.graph.eliminate_dead_code()
-  program.graph_module.recompile()
-  changed = added.program(exported)
-  return changed
+  return added.program(exported)

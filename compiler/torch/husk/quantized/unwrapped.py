@@ -21,33 +21,29 @@ def unwrapped(model: torch.nn.Module) -> Iterator[None]:
   After that the model has its own again."""
   from torch.nn.utils import parametrize
 
-  kept: list[tuple[torch.nn.Module, type, dict[str, Any], dict[str, Any], dict[str, Any]]] = []
+  kept: list[tuple[torch.nn.Module, type, dict[str, dict[str, Any]]]] = []
   try:
     for module in list(model.modules()):
-      names = [
-        name
-        for table in (module._parameters, module._buffers)
-        for name, value in table.items()
-        if value is not None and _has_parts(value)
-      ]
+      own = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
+      names = [name for name, tensor in own if _has_parts(tensor)]
       if not names:
         continue
-      tables = (dict(module._parameters), dict(module._buffers), dict(module._modules))
-      kept.append((module, type(module), *tables))
+      tables = {name: dict(vars(module)[name]) for name in _TABLES}
+      kept.append((module, type(module), tables))
       for name in names:
         parts = _parts_class()(getattr(module, name))
         parametrize.register_parametrization(module, name, parts, unsafe=True)
     yield
   finally:
-    for module, own_class, parameters, buffers, modules in reversed(kept):
+    for module, own_class, tables in reversed(kept):
       module.__class__ = own_class
-      for table, before in (
-        (module._parameters, parameters),
-        (module._buffers, buffers),
-        (module._modules, modules),
-      ):
-        table.clear()
-        table.update(before)
+      for name, table in tables.items():
+        vars(module)[name].clear()
+        vars(module)[name].update(table)
+
+
+# What a module keeps its parameters, buffers and parts in.
+_TABLES = ("_parameters", "_buffers", "_modules")
 
 
 def _has_parts(tensor: torch.Tensor) -> bool:

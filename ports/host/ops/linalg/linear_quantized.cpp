@@ -3,10 +3,10 @@
 //   out = activation(input W^T + bias) + residual
 //   W[j, i] = (value(code[j, i]) - zeros[j, i / group]) * scales[j, i / group]
 //
-// `weight` is n x k, or n x ceil(k / 2) with two codes of 4 bits in a byte, the first one in its low
-// half. `scales` and `zeros` are n x k / group; without `zeros` they are 0. The value of a code of 4
-// bits is values[code], or code - 8 without `values`; that of a code of 8 bits is the element of
-// `weight`. The exporter defines the operator in compiler/torch/husk/quantized.
+// `weight` is n x k, or n x ceil(k / 2) with two codes of 4 bits in a byte, the first one in its
+// low half. `scales` and `zeros` are n x k / group; without `zeros` they are 0. The value of a code
+// of 4 bits is values[code], or code - 8 without `values`; that of a code of 8 bits is the element
+// of `weight`. The exporter defines the operator in compiler/torch/husk/quantized.
 #include "contracts.h"
 #include "core/arguments.h"
 #include "core/float8.h"
@@ -47,7 +47,8 @@ husk_status get_numbers(const Arguments& args, ArgumentPlace at, bool may_be_int
   const bool is_float = of.dtype == HUSK_F32 || of.dtype == HUSK_F16 || of.dtype == HUSK_BF16,
              is_int = of.dtype == HUSK_I8 || of.dtype == HUSK_U8 || of.dtype == HUSK_I32;
   if (!is_float && !(may_be_ints && is_int)) return args.unsupported_dtype(at);
-  numbers = {of.data, args.packed(at), of.strides[1], of.strides[0], static_cast<husk_dtype>(of.dtype)};
+  numbers = {of.data, args.packed(at), of.strides[1], of.strides[0],
+             static_cast<husk_dtype>(of.dtype)};
   return HUSK_OK;
 }
 
@@ -82,7 +83,8 @@ husk_status linear_quantized(const Arguments& args) {
   float values[256];
   const auto* float8 = float8_format(format.dtype);
   for (int i = 0; i < (float8 ? 256 : 16); ++i)
-    values[i] = float8 ? float8_decode(*float8, static_cast<uint8_t>(i)) : static_cast<float>(i - 8);
+    values[i] = float8 ? float8_decode(*float8, static_cast<uint8_t>(i))
+                       : static_cast<float>(i - 8);
   if (!args.none(kValues)) {
     HUSK_TRY(args.check_vector(kValues, 16, "the codes of 4 bits"));
     HUSK_TRY(args.check_dtype(kValues, HUSK_F32));
@@ -115,8 +117,12 @@ husk_status linear_quantized(const Arguments& args) {
   product.k = k;
   product.alpha = product.beta = 1;
   product.a = {input.data, input.strides[0], input.strides[1]};
-  product.b = {weight.data, format.bits == 4 ? 1 : weight.strides[1], weight.strides[0], format,
-               {args.packed(kWeight), 0}, &quantization};
+  product.b = {weight.data,
+               format.bits == 4 ? 1 : weight.strides[1],
+               weight.strides[0],
+               format,
+               {args.packed(kWeight), 0},
+               &quantization};
   product.out = out.data;
   product.out_row = out.strides[0];
   product.out_column = out.strides[1];
@@ -132,8 +138,8 @@ husk_status pack_linear_quantized(const Arguments& args, husk_packing& packing) 
     GroupNumbers numbers = {};
     HUSK_TRY(get_numbers(args, packing.argument, packing.argument == kZeros, numbers));
     const husk_op_arg& of = args[packing.argument];
-    packing.bytes = static_cast<uint64_t>(pack_group_numbers(numbers, of.sizes[1], of.sizes[0],
-                                                             args.cancellation, packing.data));
+    packing.bytes = static_cast<uint64_t>(
+        pack_group_numbers(numbers, of.sizes[1], of.sizes[0], args.cancellation, packing.data));
     return HUSK_OK;
   }
   if (packing.argument != kWeight) return HUSK_OK;
@@ -142,13 +148,15 @@ husk_status pack_linear_quantized(const Arguments& args, husk_packing& packing) 
   const Device* device = nullptr;
   HUSK_TRY(args.get_device(device));
   const husk_op_arg& weight = args[kWeight];
-  // A file fixes the sizes of a constant, and with them an even number of codes: the last code of an
-  // odd row is one that nobody reads.
+  // A file fixes the sizes of a constant, and with them an even number of codes: the last code of
+  // an odd row is one that nobody reads.
   const int64_t k = format.bits == 4 ? 2 * weight.sizes[1] : weight.sizes[1];
-  const ProductPacking matrix = {static_cast<husk_dtype>(args[kInput].dtype), k, weight.sizes[0],
-                                 {weight.data, format.bits == 4 ? 1 : weight.strides[1],
-                                  weight.strides[0], format, {}},
-                                 &args.cancellation};
+  const ProductPacking matrix = {
+      static_cast<husk_dtype>(args[kInput].dtype),
+      k,
+      weight.sizes[0],
+      {weight.data, format.bits == 4 ? 1 : weight.strides[1], weight.strides[0], format, {}},
+      &args.cancellation};
   packing.bytes = static_cast<uint64_t>(product_pack(*device, matrix, packing.data));
   return HUSK_OK;
 }

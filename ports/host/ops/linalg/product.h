@@ -19,8 +19,8 @@ struct MatrixView {
   int64_t column;
 };
 
-// How the elements of a matrix are stored: their type in memory, and the bits of a code. 0: elements
-// are numbers, not codes. Kernels are found by it.
+// How the elements of a matrix are stored: their type in memory, and the bits of a code. 0:
+// elements are numbers, not codes. Kernels are found by it.
 struct Format {
   husk_dtype dtype;
   int32_t bits;
@@ -36,8 +36,8 @@ struct GroupNumbers {
 };
 
 // What the codes of a quantized matrix stand for: code c at (i, j) is the number
-// (value(c) - zeros(i / group, j)) * scales(i / group, j). The value of an int of 8 bits is the int,
-// that of another code is values[c].
+// (value(c) - zeros(i / group, j)) * scales(i / group, j). The value of an int of 8 bits is the
+// int, that of another code is values[c].
 struct Quantization {
   int64_t group;  // divides the depth
   GroupNumbers scales, zeros;
@@ -51,8 +51,8 @@ struct PackedMatrix {
 };
 
 // The second operand, whose element (i, j) lies at data[i * row + j * column], as in a MatrixView.
-// With codes of 4 bits, two that are adjacent along the depth share a byte, the first one in its low
-// half: `row` is 1, and code (i, j) lies in byte data[i / 2 + j * column].
+// With codes of 4 bits, two that are adjacent along the depth share a byte, the first one in its
+// low half: `row` is 1, and code (i, j) lies in byte data[i / 2 + j * column].
 struct Operand {
   const void* data;
   int64_t row;
@@ -108,8 +108,8 @@ bool product_run_bf16(Product& product);
 // that of product_run_bf16.
 bool product_run_amx(Product& product);
 
-// Products of floats with codes. The same code is compiled for three sets of features. `pack` writes
-// codes in a layout that is the same for all of them.
+// Products of floats with codes. The same code is compiled for three sets of features. `pack`
+// writes codes in a layout that is the same for all of them.
 bool product_run_quantized_baseline(Product& product);
 bool product_run_quantized_avx2(Product& product);
 bool product_run_quantized_avx512(Product& product);

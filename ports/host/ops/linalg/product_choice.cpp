@@ -23,17 +23,17 @@ namespace {
 #define HUSK_QUANTIZED(dtype, code, bits, Set, kernels) \
   {dtype, {code, bits}, cpu_set::k##Set, product_run_quantized_##kernels, product_pack_codes}
 #if defined(__x86_64__)
-#define HUSK_QUANTIZED_PRODUCTS(dtype, code, bits)             \
-  HUSK_QUANTIZED(dtype, code, bits, Avx512, avx512),           \
-      HUSK_QUANTIZED(dtype, code, bits, Avx2, avx2),           \
-      {dtype, {code, bits}, cpu_set::kBaseline, product_run_quantized_baseline, nullptr}
+#define HUSK_QUANTIZED_PRODUCTS(dtype, code, bits)                                   \
+  HUSK_QUANTIZED(dtype, code, bits, Avx512, avx512),                                 \
+      HUSK_QUANTIZED(dtype, code, bits, Avx2, avx2), {                               \
+    dtype, {code, bits}, cpu_set::kBaseline, product_run_quantized_baseline, nullptr \
+  }
 #else
 #define HUSK_QUANTIZED_PRODUCTS(dtype, code, bits) \
   HUSK_QUANTIZED(dtype, code, bits, ArmBaseline, baseline)
 #endif
-#define HUSK_QUANTIZED_FLOATS(code, bits)              \
-  HUSK_QUANTIZED_PRODUCTS(HUSK_F32, code, bits),       \
-      HUSK_QUANTIZED_PRODUCTS(HUSK_F16, code, bits),   \
+#define HUSK_QUANTIZED_FLOATS(code, bits)                                                       \
+  HUSK_QUANTIZED_PRODUCTS(HUSK_F32, code, bits), HUSK_QUANTIZED_PRODUCTS(HUSK_F16, code, bits), \
       HUSK_QUANTIZED_PRODUCTS(HUSK_BF16, code, bits)
 
 // The rows for equal formats stand from the best to the last one, which computes every product. A

@@ -2,9 +2,10 @@
 // instruction sets.
 //
 // A panel consists of kPanelColumns columns, the last one of a matrix perhaps of fewer: their codes
-// are 0 then. The depth of a panel is divided into blocks, the last one filled with codes 0. A block
-// is a word of 32 bits for each column. With codes of 8 bits, byte i has that of element i of the
-// block; with codes of 4 bits, the low half of byte i has element i, the high half element i + 4.
+// are 0 then. The depth of a panel is divided into blocks, the last one filled with codes 0. A
+// block is a word of 32 bits for each column. With codes of 8 bits, byte i has that of element i of
+// the block; with codes of 4 bits, the low half of byte i has element i, the high half element i
+// + 4.
 //
 // Scales and zeros have panels of kPanelColumns columns, too: for each group a number for each
 // column, of the dtype that they have. Columns that the matrix has not are 0.

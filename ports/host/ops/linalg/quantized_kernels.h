@@ -25,7 +25,7 @@ typedef int32_t Int32Vector __attribute__((vector_size(HUSK_VECTOR_BYTES)));
 
 constexpr int kPanelVectors = static_cast<int>(kPanelColumns) / kLaneCount<float>;
 constexpr int kMostAlong = 8;         // codes of a word
-constexpr int kCodeRows = 4;        // rows that are multiplied with a panel at once
+constexpr int kCodeRows = 4;          // rows that are multiplied with a panel at once
 constexpr int64_t kFewCodeRows = 12;  // up to so many rows, codes are read for kCodeRows at a time
 constexpr int64_t kCodeDepth = 4096;  // elements of a row that are in scratch memory at a time
 // Their distance from row to row. Rows that lie 2^n bytes apart share lines of the first-level
@@ -93,7 +93,7 @@ struct Nibbles {
     const UInt32Vector bytes = (codes & 15) * 0x04040404 + 0x03020100;
     const uint8x16x4_t table = {bits_as<uint8x16_t>(tables[0]), bits_as<uint8x16_t>(tables[1]),
                                 bits_as<uint8x16_t>(tables[2]), bits_as<uint8x16_t>(tables[3])};
-    return bits_as<Vector<float>>(vqtbl4q_u8(table, bits_as<uint8x16_t>(bytes)));
+    return bits_as<Vector<float> >(vqtbl4q_u8(table, bits_as<uint8x16_t>(bytes)));
 #endif
   }
 #endif
@@ -145,14 +145,16 @@ inline Vector<float> group_numbers(husk_dtype dtype, const void* data, int64_t i
     default: break;
   }
   Vector<float> v = {};
-  for (int lane = 0; lane < kLaneCount<float>; ++lane) v[lane] = group_number(dtype, data, i + lane);
+  for (int lane = 0; lane < kLaneCount<float>; ++lane)
+    v[lane] = group_number(dtype, data, i + lane);
   return v;
 }
 
 // Whether codes, scales and zeros are packed.
 inline bool all_packed(const Product& p) {
   const Quantization& q = *p.b.quantization;
-  return HUSK_CODE_VECTORS && q.group % kMinPackedGroup == 0 && p.b.packed.data && q.scales.packed && (!q.zeros.data || q.zeros.packed);
+  return HUSK_CODE_VECTORS && q.group % kMinPackedGroup == 0 && p.b.packed.data &&
+         q.scales.packed && (!q.zeros.data || q.zeros.packed);
 }
 
 // ---- memory, and the functions of a format ----
@@ -168,7 +170,8 @@ struct ManyRowBuffers {
   alignas(64) float plain[kTileColumns<float> * kBlockDepth<float>];
 };
 
-// A slice of the depth: `depth` elements from element `begin` on, which is a multiple of kMinPackedGroup.
+// A slice of the depth: `depth` elements from element `begin` on, which is a multiple of
+// kMinPackedGroup.
 struct DepthSlice {
   int64_t begin, depth, group;
 
@@ -201,11 +204,14 @@ struct CodeKernels {
 // zeros are those of the panel, and group_sums the sums of a over the slice's groups.
 template <class Codes, int R>
 void add_panel(const Codes& codes, const Quantization& q, const DepthSlice& slice,
-               const uint32_t* words, int64_t panel_group, const float* a,
-               const float* group_sums, int64_t groups, float* sums) {
+               const uint32_t* words, int64_t panel_group, const float* a, const float* group_sums,
+               int64_t groups, float* sums) {
   constexpr int L = kLaneCount<float>, V = kPanelVectors, A = Codes::kAlong,
                 // Sums in registers, so that the processor need not wait for an addition.
-                kSums = 8, C = R * V >= kSums ? 1 : R * V == 1 ? 4 : kSums / (R * V);
+      kSums = 8,
+                C = R * V >= kSums ? 1
+                    : R * V == 1   ? 4
+                                   : kSums / (R * V);
   Vector<float> total[R][V] = {};
   slice.each_group([&](int64_t g, int64_t from, int64_t to) {
     Vector<float> part[R][C][V] = {};
@@ -237,8 +243,7 @@ void add_panel(const Codes& codes, const Quantization& q, const DepthSlice& slic
         Vector<float> sum = part[r][0][v];
         HUSK_UNROLL
         for (int c = 1; c < C; ++c) sum += part[r][c][v];
-        if (q.zeros.data)
-          sum -= zero * all_lanes(group_sums[r * groups + g - slice.first_group()]);
+        if (q.zeros.data) sum -= zero * all_lanes(group_sums[r * groups + g - slice.first_group()]);
         add_product(total[r][v], sum, scale);
       }
     }
@@ -287,7 +292,8 @@ void run_few_code_rows(const Product& p, const CodeKernels& kernels) {
   const S* a = static_cast<const S*>(p.a.data);
   for (int64_t j = 0; j < p.n; j += kBlockColumns<float>) {
     const int64_t columns = smaller(kBlockColumns<float>, p.n - j);
-    __builtin_memset(buffers.sums, 0, static_cast<size_t>(p.m) * kBlockColumns<float> * sizeof(float));
+    __builtin_memset(buffers.sums, 0,
+                     static_cast<size_t>(p.m) * kBlockColumns<float> * sizeof(float));
     for (int64_t d = 0; d < p.k; d += kCodeDepth) {
       const DepthSlice slice = {d, smaller(kCodeDepth, p.k - d), p.b.quantization->group};
       if (p.cancellation->ends(p.m * columns * slice.depth / 16)) return;
@@ -330,9 +336,8 @@ void write_numbers(const Product& p, const DepthSlice& slice, int64_t column, in
         };
         const float scale = number(q.scales), zero = q.zeros.data ? number(q.zeros) : 0;
         for (int64_t d = from; d < end; ++d) {
-          const int64_t i = slice.begin + d,
-                        byte = (A == 8 ? i / 2 : i * p.b.row) +
-                               (column - p.b.packed.column + c) * p.b.column;
+          const int64_t i = slice.begin + d, byte = (A == 8 ? i / 2 : i * p.b.row) +
+                                                    (column - p.b.packed.column + c) * p.b.column;
           buffers.plain[c * kBlockDepth<float> + d] = (codes.number(data[byte], i) - zero) * scale;
         }
       });

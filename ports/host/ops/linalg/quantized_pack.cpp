@@ -37,7 +37,8 @@ int64_t product_pack_codes(const ProductPacking& packing, void* to) {
   auto* word = static_cast<uint32_t*>(to);
   const auto* codes = static_cast<const uint8_t*>(packing.b.data);
   // Memory that holds the codes of a word, in bytes.
-  const int64_t step = bits == 4 ? 1 : packing.b.row, count = bits == 4 ? (packing.k + 1) / 2 : packing.k;
+  const int64_t step = bits == 4 ? 1 : packing.b.row,
+                count = bits == 4 ? (packing.k + 1) / 2 : packing.k;
   for (int64_t j = 0; j < packing.n; j += kPanelColumns) {
     if (packing.cancellation->ends(words)) break;
     const int64_t filled = packing.n - j < kPanelColumns ? packing.n - j : kPanelColumns;
@@ -55,8 +56,7 @@ int64_t product_pack_codes(const ProductPacking& packing, void* to) {
 
 int64_t pack_group_numbers(const GroupNumbers& numbers, int64_t groups, int64_t n,
                            Cancellation& cancellation, void* to) {
-  const int64_t size = dtype_bytes(numbers.dtype),
-                panels = (n + kPanelColumns - 1) / kPanelColumns;
+  const int64_t size = dtype_bytes(numbers.dtype), panels = (n + kPanelColumns - 1) / kPanelColumns;
   auto* place = static_cast<unsigned char*>(to);
   for (int64_t j = 0; to && j < panels * kPanelColumns; j += kPanelColumns) {
     if (cancellation.ends(groups * kPanelColumns)) break;
