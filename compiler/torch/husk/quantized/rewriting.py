@@ -53,7 +53,7 @@ class Recognised:
         continue
       codes = self._codes(product, reached, constants)
       if codes is not None:
-        matches.append(_match(product, codes, reached.name(), constants))
+        matches.append(_match(product, codes, reached, constants))
     if not matches:
       return exported
     changed = torch_compat.copied(exported)
@@ -98,20 +98,23 @@ class Recognised:
 @dataclasses.dataclass
 class _Match:
   """A product that is to be replaced: the name of its node; that of the last node that is a part of
-  it, which may multiply it with scales; and the name of the weight."""
+  it, which may multiply it with scales; the name of the weight; and those of the nodes that the
+  call replaces."""
 
   product: str
   last: str
   codes: Codes
   weight: str
+  replaced: list[str]
 
 
-def _match(product: _Product, codes: Codes, weight: str, constants: _Constants) -> _Match:
+def _match(product: _Product, codes: Codes, reached: _Reached, constants: _Constants) -> _Match:
   """A product with what multiplies its columns by constants: then the codes alone were its weight,
   and the scales stand there."""
   import torch
 
-  plain = _Match(product.node.name, product.node.name, codes, weight)
+  replaced = [product.node.name, *(node.name for node in reached.nodes)]
+  plain = _Match(product.node.name, product.node.name, codes, reached.name(), replaced)
   users = [one for one in product.node.users if not _only_checks(one)]
   if product.bias is not None or len(users) != 1 or users[0].target != torch.ops.aten.mul.Tensor:
     return plain
@@ -119,18 +122,23 @@ def _match(product: _Product, codes: Codes, weight: str, constants: _Constants) 
   others = [one for one in scaled.all_input_nodes if one is not product.node]
   if len(others) != 1 or scaled.meta["val"].dtype != product.node.meta["val"].dtype:
     return plain
-  reached = constants.leading_to(others[0])
+  factors = constants.leading_to(others[0])
   shape = others[0].meta["val"].shape
   n = codes.scales.shape[0]
   if constants.order.is_written_between(product.node, scaled):
     return plain
-  if (
-    reached is None or (shape and shape[-1] not in (1, n)) or any(size != 1 for size in shape[:-1])
-  ):
+  if factors is None or (shape and shape[-1] not in (1, n)):
     return plain
-  factor = constants.results(reached)[others[0]].reshape(-1, 1).float()
+  if any(size != 1 for size in shape[:-1]):
+    return plain
+  factor = constants.results(factors)[others[0]].reshape(-1, 1).float()
   scales = small(codes.scales.float() * factor)
-  return _Match(product.node.name, scaled.name, dataclasses.replace(codes, scales=scales), weight)
+  return dataclasses.replace(
+    plain,
+    last=scaled.name,
+    codes=dataclasses.replace(codes, scales=scales),
+    replaced=[*replaced, *(node.name for node in factors.nodes)],
+  )
 
 
 def _only_checks(node: torch.fx.Node) -> bool:
@@ -323,6 +331,11 @@ def _replaced(
   nodes = {node.name: node for node in program.graph.nodes}
   for match in matches:
     product, codes, weight = products[match.product], match.codes, match.weight
+    # What nothing but a check of its dtype reads is not computed any more.
+    for name in match.replaced:
+      for user in list(nodes[name].users):
+        if _only_checks(user):
+          program.graph.erase_node(user)
     tensors = {
       "": codes.codes,
       "_scales": codes.scales,
