@@ -47,6 +47,10 @@ def test_a_command_line_names_every_option():
     "records": (["--records", "x.json"], ("x.json",)),
     "strict": (["--no-strict"], False),
     "prefer_deferred_runtime_asserts_over_guards": (["--deferred-asserts"], True),
+    "quantize": (
+      ["--quantize", "lm_head=int8", "--quantize", "int4"],
+      {"lm_head": "int8", "*": "int4"},
+    ),
     "ops": (["--op", "aten::topk", "--op", "aten::s*"], ("aten::topk", "aten::s*")),
   }
   for name, row in options.ROWS.items():

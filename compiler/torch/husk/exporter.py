@@ -35,7 +35,7 @@ from .inductor import (
 from .options import Options, Path, merged, written_out
 from .program import aliases, constants, objects, signature, tracing, weights
 from .progress import Progress
-from .quantized import Recognised, unwrapped
+from .quantized import Recognised, schemes, unwrapped
 from .version import VERSION
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ class Function:
     options = options or Options()
 
     if isinstance(self.model, torch.export.ExportedProgram):
+      schemes.check_program(options.quantize)
       return torch_compat.with_right_dtypes(self.model)
     if not isinstance(self.model, torch.nn.Module):
       raise ValueError(
@@ -86,6 +87,7 @@ class Function:
       user_kernels.traced(),
       detection.traced(),
       torch_compat.hooks_of_buffers_kept(),
+      schemes.applied(model, options.quantize),
       unwrapped.unwrapped(model),
     ):
       args, kwargs = aliases.separated(model, (tuple(self.args), self.kwargs))
@@ -204,6 +206,7 @@ def _write(
   stays, the file is written, and what compilers print stays there too."""
   # A user hears of a missing tool before the minutes that tracing and kernels take.
   assert_texts: list[str] = []
+  schemes.check(options.quantize)
   compilers = devices.of_targets(options, assert_texts)
   for target in compilers:
     target.require()
@@ -226,7 +229,7 @@ def _write(
         exported[name] = autocast.written_out(one.exported(options, classes))
     exported = aliases.merged(exported)
     with stages.stage("codes of weights"):
-      recognised = Recognised()
+      recognised = Recognised(options.quantize)
       exported = {name: recognised.program(one) for name, one in exported.items()}
     for line in recognised.lines():
       logging.getLogger("husk").info("%s", line)

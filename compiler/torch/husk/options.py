@@ -21,13 +21,15 @@ Written = TypeVar("Written", bound=Callable[..., Any])
 class Row:
   """What the interfaces say about an option. `choices` are its values if these are known, `flag` is
   its word on the command line if that is not its name, `metavar` stands for its value there.
-  `is_open` marks a switch with a third value, None, by which the export decides."""
+  `is_open` marks a switch with a third value, None, by which the export decides. A value that is
+  given without a key has the key `whole`, if there is one."""
 
   text: str
   choices: tuple[str, ...] = ()
   flag: str = ""
   metavar: str | None = None
   is_open: bool = False
+  whole: str = ""
 
 
 def _option(default: Any, text: str, **row: Any) -> Any:
@@ -140,6 +142,17 @@ class Options:
     "the artifact, or in one that is given.",
     choices=("inside", "beside"),
   )
+  quantize: Mapping[str, Any] = _option(
+    {},
+    'the weights of linear layers and embeddings as codes: "int8" has 8 bits and a scale for each '
+    'row, "int4" has 4 bits and a scale for each 32 elements, "fp8" has floats of 8 bits (e4m3) '
+    "and a scale for each row; or a configuration of torchao, for linear layers. A dict has patterns "
+    'of names, such as {"lm_head": "int8", "layers.*.mlp.*": "int4"}, of which the first one that '
+    'matches counts, and "none" leaves a weight as it is. Weights that the model itself computes '
+    "from codes need no option.",
+    metavar="[PATTERN=]SCHEME",
+    whole="*",
+  )
   linkable: bool = _option(
     False,
     "host images also have the code that `huskc --emit=obj` links into programs, which makes them "
@@ -192,6 +205,9 @@ def _checked(name: str, value: Any) -> Any:
   if isinstance(default, tuple):
     return (value,) if isinstance(value, str | os.PathLike) else tuple(value)
   if isinstance(default, dict):
+    whole = ROWS[name].whole
+    if whole and value is not None and not isinstance(value, Mapping):
+      return {whole: value}
     return dict(value or {})
   if ROWS[name].is_open and value is None:
     return None
@@ -273,6 +289,8 @@ def from_arguments(parser: argparse.ArgumentParser, arguments: argparse.Namespac
     if value is None:
       continue
     if isinstance(DEFAULTS[name], dict):
+      if whole := ROWS[name].whole:
+        value = [pair if "=" in pair else f"{whole}={pair}" for pair in value]
       for pair in value:
         if "=" not in pair:
           parser.error(f"{_flag(name)} {pair}: give {ROWS[name].metavar}")

@@ -14,10 +14,12 @@ def define(
   fake: Callable[..., Any],
   result: str = "Tensor",
   tag: str = "flexible_layout",
+  decomposed: Callable[..., Any] | None = None,
 ) -> Any:
   """Defines the operator `husk::name`, whose results have the shapes and dtypes of those of `fake`.
   A process defines an operator once. `tag` is torch's name for the strides that the operator takes;
-  by default, these are any."""
+  by default, these are any. Programs of all targets have what `decomposed` computes in its place,
+  if it is given."""
   import torch
 
   torch.library.define(
@@ -26,7 +28,19 @@ def define(
     tags=(getattr(torch.Tag, tag),),
   )
   torch.library.register_fake(f"husk::{name}", fake)
-  return getattr(torch.ops.husk, name).default
+  operator = getattr(torch.ops.husk, name).default
+  if decomposed is not None:
+    _decomposed[operator] = decomposed
+  return operator
+
+
+# By operator: what computes it on all targets.
+_decomposed: dict[Any, Callable[..., Any]] = {}
+
+
+def decompositions() -> dict[Any, Callable[..., Any]]:
+  """The decompositions of the operators that no target has."""
+  return _decomposed
 
 
 def realized(tensor: InductorObject) -> InductorObject:

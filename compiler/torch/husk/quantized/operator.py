@@ -1,5 +1,6 @@
-"""`husk::linear_quantized`: the operator as torch knows it, and as arithmetic of torch's for
-targets that have no kernel for it."""
+"""The operators whose weight has codes, as torch knows them and as arithmetic of torch's:
+`husk::linear_quantized`, for which some targets have a kernel, and `husk::embedding_quantized`, for
+which none has."""
 
 from __future__ import annotations
 
@@ -51,19 +52,67 @@ def numbers(
   bits: int,
   group: int,
 ) -> torch.Tensor:
-  """The matrix of n x k numbers in f32 that codes stand for."""
+  """The numbers in f32 that codes stand for, n x k of them or more dimensions of rows."""
   import torch
 
-  rows, groups = scales.shape
+  rows, groups = list(scales.shape[:-1]), scales.shape[-1]
   if bits == 4:
-    codes = torch.stack([weight & 15, weight >> 4], -1).reshape(rows, -1)[:, : groups * group]
+    codes = torch.stack([weight & 15, weight >> 4], -1).reshape([*rows, -1])
+    codes = codes[..., : groups * group]
     plain = codes.to(torch.float32) - 8 if values is None else values[codes.to(torch.int32)]
   else:
     plain = weight.to(torch.float32)
-  plain = plain.reshape(rows, groups, group)
+  plain = plain.reshape([*rows, groups, group])
   if zeros is not None:
-    plain = plain - zeros.to(torch.float32)[:, :, None]
-  return (plain * scales.to(torch.float32)[:, :, None]).reshape(rows, groups * group)
+    plain = plain - zeros.to(torch.float32)[..., None]
+  return (plain * scales.to(torch.float32)[..., None]).reshape([*rows, groups * group])
+
+
+@functools.cache
+def embedding() -> Operator:
+  """husk::embedding_quantized: rows of a weight, as numbers of `dtype`. Its decomposition reads the
+  codes of these rows alone."""
+  return own_operators.define(
+    "embedding_quantized",
+    "Tensor indices, Tensor weight, Tensor scales, Tensor? zeros, Tensor? values, int bits, "
+    "int group, ScalarType dtype",
+    _fake_rows,
+    decomposed=_rows,
+  )
+
+
+def _fake_rows(
+  indices: torch.Tensor,
+  weight: torch.Tensor,
+  scales: torch.Tensor,
+  zeros: torch.Tensor | None,
+  values: torch.Tensor | None,
+  bits: int,
+  group: int,
+  dtype: torch.dtype,
+) -> torch.Tensor:
+  return indices.new_empty([*indices.shape, scales.shape[1] * group], dtype=dtype)
+
+
+def _rows(
+  indices: torch.Tensor,
+  weight: torch.Tensor,
+  scales: torch.Tensor,
+  zeros: torch.Tensor | None,
+  values: torch.Tensor | None,
+  bits: int,
+  group: int,
+  dtype: torch.dtype,
+) -> torch.Tensor:
+  import torch
+
+  def rows(table: torch.Tensor) -> torch.Tensor:
+    return torch.ops.aten.embedding(table, indices)
+
+  groups = scales.shape[1]
+  of_zeros = None if zeros is None else rows(zeros)
+  result = numbers(rows(weight), rows(scales), of_zeros, values, bits, group)
+  return result.reshape([*indices.shape, groups * group]).to(dtype)
 
 
 def arithmetic(

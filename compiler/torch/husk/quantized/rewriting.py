@@ -1,9 +1,11 @@
-"""Replaces products with weights that are made from codes by `husk::linear_quantized`.
+"""Replaces products with weights of codes by `husk::linear_quantized`, and embeddings of them by
+`husk::embedding_quantized`.
 
-The second operand of a product is computed here if it depends on constants alone and some of them
-hold codes. `codes.codes_of` then looks for codes and scales by which it is that matrix. The program
-gets them as constants named after the weight, in place of the steps that computed it. A weight
-whose codes are not found stays as the model computes it, which is reported."""
+The weight is computed here if it depends on constants alone and some of them hold codes.
+`codes.codes_of` then looks for codes and scales by which it is that matrix. A weight of floats for
+which the options have a scheme gets codes by that scheme. The program has codes and scales as
+constants named after the weight, in place of the steps that computed it. A weight whose codes are
+not found stays as the model computes it, which is reported."""
 
 from __future__ import annotations
 
@@ -15,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 from ..fusion.order import Order
 from ..inductor import graphs, torch_compat, writes
 from ..inductor.added import AddedConstants
+from . import schemes
 from .codes import Codes, codes_of, small
-from .operator import operator
+from .operator import embedding, operator
 
 if TYPE_CHECKING:
   import torch
@@ -25,20 +28,29 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class _Product:
-  """A node that multiplies `input` with a matrix of k x n, or, if `is_linear`, of n x k."""
+  """A node that multiplies `input` with a matrix of k x n, or, if `has_rows`, of n x k; or one that
+  looks up rows of the matrix."""
 
   node: torch.fx.Node
   input: torch.fx.Node
   weight: torch.fx.Node
   bias: torch.fx.Node | None
-  is_linear: bool
+  has_rows: bool
+
+  @property
+  def is_embedding(self) -> bool:
+    import torch
+
+    return self.node.target == torch.ops.aten.embedding.default
 
 
 @dataclasses.dataclass
 class Recognised:
   """Recognises weights of the functions of an export. Functions share what was found for a weight
-  that they share. `lines` tell what was found, a line for each kind of weights."""
+  that they share. `quantize` is the option; `lines` tell what was found, a line for each kind of
+  weights."""
 
+  quantize: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   found: dict[Any, Codes | None] = dataclasses.field(default_factory=dict)
   counts: dict[str, list[int]] = dataclasses.field(default_factory=dict)
 
@@ -49,11 +61,11 @@ class Recognised:
     matches = []
     for product in _products(exported):
       reached = constants.leading_to(product.weight)
-      if reached is None or not any(map(_has_codes, reached.leaves)):
+      if reached is None:
         continue
       codes = self._codes(product, reached, constants)
       if codes is not None:
-        matches.append(_match(product, codes, reached, constants))
+        matches.append(self._match(product, codes, reached, constants))
     if not matches:
       return exported
     changed = torch_compat.copied(exported)
@@ -74,25 +86,56 @@ class Recognised:
     return lines
 
   def _codes(self, product: _Product, reached: _Reached, constants: _Constants) -> Codes | None:
-    key = (product.is_linear, str(product.weight.meta["val"].dtype), *reached.key())
+    """The codes of a weight; None if it has none and gets none."""
+    is_made_of_codes = any(map(_has_codes, reached.leaves))
+    scheme = schemes.scheme_of(self.quantize, reached.name())
+    if not is_made_of_codes and (scheme is None or not _is_worth_codes(product, reached)):
+      return None
+    key = (product.has_rows, str(product.weight.meta["val"].dtype), *reached.key())
     if key not in self.found:
       results = constants.results(reached)
       matrix = results[product.weight]
-      if not product.is_linear:
+      if not product.has_rows:
         matrix = matrix.T
-      codes = codes_of(matrix, list(results.values()))
+      codes = codes_of(matrix, list(results.values())) if is_made_of_codes else None
+      if codes is None and scheme is not None:
+        codes = scheme(matrix.float())
       self.found[key] = codes
-      kind = "" if codes is None else _kind(codes)
-      count = self.counts.setdefault(kind, [0, 0])
-      count[0] += 1
-      count[1] += codes.bytes if codes else 0
+      self._count(codes)
       if codes is None:
         logging.getLogger("husk").warning(
-          "the weight of %s is computed from %s in each run: no codes and scales were found for it",
+          "the weight of %s is computed from %s in each run: no codes and scales were found",
           product.node.name,
           ", ".join(sorted(reached.leaves.values())),
         )
     return self.found[key]
+
+  def _count(self, codes: Codes | None) -> None:
+    count = self.counts.setdefault("" if codes is None else _kind(codes), [0, 0])
+    count[0] += 1
+    count[1] += codes.bytes if codes else 0
+
+  def _match(
+    self, product: _Product, codes: Codes, reached: _Reached, constants: _Constants
+  ) -> _Match:
+    """A product with what multiplies its columns by constants: then the codes alone were its
+    weight, and the scales stand there."""
+    replaced = [product.node.name, *(node.name for node in reached.nodes)]
+    plain = _Match(product.node.name, product.node.name, codes, reached.name(), replaced)
+    found = _factor_after(product, codes.scales.shape[0], constants)
+    if found is None:
+      return plain
+    scaled, factor, factors = found
+    key = (id(codes), *factors.key())
+    if key not in self.found:
+      scales = small(codes.scales.float() * factor)
+      self.found[key] = dataclasses.replace(codes, scales=scales)
+    return dataclasses.replace(
+      plain,
+      last=scaled.name,
+      codes=self.found[key],
+      replaced=[*replaced, *(node.name for node in factors.nodes)],
+    )
 
 
 @dataclasses.dataclass
@@ -108,37 +151,32 @@ class _Match:
   replaced: list[str]
 
 
-def _match(product: _Product, codes: Codes, reached: _Reached, constants: _Constants) -> _Match:
-  """A product with what multiplies its columns by constants: then the codes alone were its weight,
-  and the scales stand there."""
+def _factor_after(
+  product: _Product, n: int, constants: _Constants
+) -> tuple[torch.fx.Node, torch.Tensor, _Reached] | None:
+  """The node that multiplies a product with constants, one for each column or one for all; the
+  n x 1 or 1 x 1 constants, and what they are computed from. None if there is no such node."""
   import torch
 
-  replaced = [product.node.name, *(node.name for node in reached.nodes)]
-  plain = _Match(product.node.name, product.node.name, codes, reached.name(), replaced)
-  users = [one for one in product.node.users if not _only_checks(one)]
-  if product.bias is not None or len(users) != 1 or users[0].target != torch.ops.aten.mul.Tensor:
-    return plain
+  node = product.node
+  users = [one for one in node.users if not _only_checks(one)]
+  if product.bias is not None or product.is_embedding or len(users) != 1:
+    return None
   (scaled,) = users
-  others = [one for one in scaled.all_input_nodes if one is not product.node]
-  if len(others) != 1 or scaled.meta["val"].dtype != product.node.meta["val"].dtype:
-    return plain
+  others = [one for one in scaled.all_input_nodes if one is not node]
+  if scaled.target != torch.ops.aten.mul.Tensor or len(others) != 1:
+    return None
+  if scaled.meta["val"].dtype != node.meta["val"].dtype:
+    return None
+  if constants.order.is_written_between(node, scaled):
+    return None
   factors = constants.leading_to(others[0])
   shape = others[0].meta["val"].shape
-  n = codes.scales.shape[0]
-  if constants.order.is_written_between(product.node, scaled):
-    return plain
   if factors is None or (shape and shape[-1] not in (1, n)):
-    return plain
+    return None
   if any(size != 1 for size in shape[:-1]):
-    return plain
-  factor = constants.results(factors)[others[0]].reshape(-1, 1).float()
-  scales = small(codes.scales.float() * factor)
-  return dataclasses.replace(
-    plain,
-    last=scaled.name,
-    codes=dataclasses.replace(codes, scales=scales),
-    replaced=[*replaced, *(node.name for node in factors.nodes)],
-  )
+    return None
+  return scaled, constants.results(factors)[others[0]].reshape(-1, 1).float(), factors
 
 
 def _only_checks(node: torch.fx.Node) -> bool:
@@ -159,8 +197,8 @@ def _kind(codes: Codes) -> str:
   return f"{name}, a scale for {each}"
 
 
-# What computes nothing but the product with a weight. A row: the operator -> the names of its
-# input, weight and bias, and whether the weight is n x k.
+# What does nothing but multiply with a weight or look up its rows. A row: the operator -> the names
+# of its input, weight and bias, and whether the weight is n x k.
 def _rows() -> Mapping[Any, tuple[str, str, str, bool]]:
   import torch
 
@@ -170,18 +208,20 @@ def _rows() -> Mapping[Any, tuple[str, str, str, bool]]:
     aten.matmul.default: ("self", "other", "", False),
     aten.mm.default: ("self", "mat2", "", False),
     aten.addmm.default: ("mat1", "mat2", "self", False),
+    aten.embedding.default: ("indices", "weight", "", True),
   }
 
 
 def _products(exported: ExportedProgram) -> Iterator[_Product]:
   import torch
 
+  aten = torch.ops.aten
   rows = _rows()
   floats = (torch.float32, torch.float16, torch.bfloat16)
   for node in exported.graph.nodes:
     if node.target not in rows:
       continue
-    input_name, weight_name, bias_name, is_linear = rows[node.target]
+    input_name, weight_name, bias_name, has_rows = rows[node.target]
     arguments = graphs.arguments(node)
     input, weight = arguments[input_name], arguments[weight_name]
     bias = arguments[bias_name] if bias_name else None
@@ -190,7 +230,9 @@ def _products(exported: ExportedProgram) -> Iterator[_Product]:
     ]
     if len(values) != 2 or not all(isinstance(one, torch.Tensor) for one in values):
       continue
-    if values[0].dtype not in floats or values[1].dtype != values[0].dtype:
+    if values[1].dtype not in floats:
+      continue
+    if node.target != aten.embedding.default and values[0].dtype != values[1].dtype:
       continue
     if values[1].dim() != 2 or not all(isinstance(size, int) for size in values[1].shape):
       continue
@@ -201,7 +243,17 @@ def _products(exported: ExportedProgram) -> Iterator[_Product]:
       or arguments.get("beta", 1) != 1
     ):
       continue
-    yield _Product(node, input, weight, bias, is_linear)
+    yield _Product(node, input, weight, bias, has_rows)
+
+
+# A smaller weight of floats stays as it is.
+_LEAST_ELEMENTS = 1024
+
+
+def _is_worth_codes(product: _Product, reached: _Reached) -> bool:
+  """Whether a weight is a matrix of floats in memory, and not a small one."""
+  matrix = product.weight.meta["val"]
+  return len(reached.leaves) == 1 and matrix.numel() >= _LEAST_ELEMENTS and min(matrix.shape) > 1
 
 
 def _has_codes(leaf: torch.Tensor) -> bool:
@@ -348,15 +400,14 @@ def _replaced(
     }
     # The last node becomes the call, because the outputs of a program have the names of nodes.
     node = nodes[match.last]
-    node.target = operator()
-    node.args = (
-      product.input,
-      *(placed[end] for end in tensors),
-      product.bias,
-      None,
-      "none",
-      codes.bits,
-      codes.group,
-    )
+    parts = [placed[end] for end in tensors]
+    if product.is_embedding:
+      dtype = node.meta["val"].dtype
+      node.target = embedding()
+      node.args = (product.input, *parts, codes.bits, codes.group, dtype)
+    else:
+      node.target = operator()
+      more = (product.bias, None, "none", codes.bits, codes.group)
+      node.args = (product.input, *parts, *more)
     node.kwargs = {}
   return added.program(exported)

@@ -21,21 +21,28 @@ def unwrapped(model: torch.nn.Module) -> Iterator[None]:
   After that the model has its own again."""
   from torch.nn.utils import parametrize
 
-  kept: list[tuple[torch.nn.Module, type, dict[str, dict[str, Any]]]] = []
-  try:
+  with restored(model):
     for module in list(model.modules()):
       own = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
-      names = [name for name, tensor in own if _has_parts(tensor)]
-      if not names:
-        continue
-      tables = {name: dict(vars(module)[name]) for name in _TABLES}
-      kept.append((module, type(module), tables))
-      for name in names:
-        parts = _parts_class()(getattr(module, name))
-        parametrize.register_parametrization(module, name, parts, unsafe=True)
+      for name, tensor in own:
+        if _has_parts(tensor):
+          parts = _parts_class()(tensor)
+          parametrize.register_parametrization(module, name, parts, unsafe=True)
+    yield
+
+
+@contextlib.contextmanager
+def restored(model: torch.nn.Module) -> Iterator[None]:
+  """When it is left, the modules of a model have the classes, parameters, buffers and modules that
+  they had before."""
+  kept = [
+    (module, type(module), {name: dict(vars(module)[name]) for name in _TABLES})
+    for module in model.modules()
+  ]
+  try:
     yield
   finally:
-    for module, own_class, tables in reversed(kept):
+    for module, own_class, tables in kept:
       module.__class__ = own_class
       for name, table in tables.items():
         vars(module)[name].clear()

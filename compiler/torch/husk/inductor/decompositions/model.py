@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...errors import Unsupported
-from .. import torch_compat
+from .. import own_operators, torch_compat
 from ..layouts import order_in_memory
 from . import steps, vision
 
@@ -48,6 +48,7 @@ def table() -> dict[Any, Callable[..., Any]]:
     torch.ops.aten._unsafe_masked_index.default: _masked_index,
     torch.ops.aten._unsafe_masked_index_put_accumulate.default: _masked_index_add,
     **vision.table(),
+    **own_operators.decompositions(),
   }
 
 
