@@ -16,7 +16,7 @@ struct CpuSet {
   }
 };
 
-// The sets that such a CPU has, each of which includes those before it.
+// The sets that such a CPU has. A set stands after the one that it extends.
 inline std::vector<CpuSet> sets_of(host::Features cpu) {
   const CpuSet all[] = {
 #define HUSK_CPU_SET(Name, machine, base, features) {#Name, host::cpu_set::k##Name},

@@ -119,11 +119,12 @@ TEST(Cpu, SetsAreWhatTheCpuHasAllFeaturesOf) {
     for (const CpuSet& set : sets_of(cpu)) all += std::string(all.empty() ? "" : " ") + set.name;
     return all;
   };
-  EXPECT_EQ(names(kAvx512 | Avx512Vnni), "Baseline Avx2 Avx512");
+  EXPECT_EQ(names(kAvx512 | Avx512Vnni), "Baseline Avx2 Avx512 Avx512Vnni");
   EXPECT_EQ(names(kAvx512 | AmxTile | AmxBf16), "Baseline Avx2 Avx512");
   EXPECT_EQ(names(kAvx512Bf16 | AmxTile | AmxInt8), "Baseline Avx2 Avx512 Avx512Bf16");
   EXPECT_EQ(names(kAmx), "Baseline Avx2 Avx512 Avx512Bf16 Amx");
-  EXPECT_EQ(names(kArmBaseline | Dotprod | I8mm), "ArmBaseline");
+  EXPECT_EQ(names(kAvx2 | AvxVnni), "Baseline Avx2 AvxVnni");
+  EXPECT_EQ(names(kArmBaseline | Dotprod | I8mm), "ArmBaseline ArmDotprod");
   EXPECT_EQ(names(kArmBf16), "ArmBaseline ArmBf16");
 }
 

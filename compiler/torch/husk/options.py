@@ -146,10 +146,10 @@ class Options:
     {},
     'the weights of linear layers and embeddings as codes: "int8" has 8 bits and a scale for each '
     'row, "int4" has 4 bits and a scale for each 32 elements, "fp8" has floats of 8 bits (e4m3) '
-    "and a scale for each row; or a configuration of torchao, for linear layers. A dict has patterns "
-    'of names, such as {"lm_head": "int8", "layers.*.mlp.*": "int4"}, of which the first one that '
-    'matches counts, and "none" leaves a weight as it is. Weights that the model itself computes '
-    "from codes need no option.",
+    "and a scale for each row; or a configuration of torchao, for linear layers. A dict has "
+    'patterns of names, such as {"lm_head": "int8", "layers.*.mlp.*": "int4"}, of which the first '
+    'one that matches counts, and "none" leaves a weight as it is. Weights that the model itself '
+    "computes from codes need no option.",
     metavar="[PATTERN=]SCHEME",
     whole="*",
   )

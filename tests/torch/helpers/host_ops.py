@@ -1,7 +1,7 @@
 """Calls the operators of libhusk_ops through their C interface, with tensors of PyTorch.
 
-HUSK_TEST_ISA is the number, in SETS, of the best set of features that they use, on a machine
-that may have better ones.
+HUSK_TEST_ISA is the number of the best set of features that they use, among those of SETS that this
+machine has.
 """
 
 import ctypes
@@ -162,14 +162,15 @@ class HostOps:
     # allocator.
     self.device = (ctypes.c_int64 * 32)()
     words = set(pathlib.Path("/proc/cpuinfo").read_text().split())
-    best = sum(words.issuperset(features) for features in SETS)
+    self.sets = [features for features in SETS if words.issuperset(features)]
+    best = len(self.sets)
     self.use(min(best, int(os.environ.get("HUSK_TEST_ISA", best))))
 
   def use(self, number):
-    """Uses a set by its number in SETS, from 1: on x86-64 1 for any CPU, 2 for AVX2, 3 for AVX-512,
-    4 for AVX-512 with BF16."""
+    """Uses a set by its number among those that this machine has, from 1: on x86-64 1 for any CPU,
+    2 for AVX2."""
     self.number = number
-    self.device[3] = sum(1 << cpus.FEATURES.index(name) for name in SETS[number - 1])
+    self.device[3] = sum(1 << cpus.FEATURES.index(name) for name in self.sets[number - 1])
 
   def each_use(self):
     """Uses each set of this machine in turn, the best one last, which stays."""

@@ -82,6 +82,33 @@ def test_activation(pack, dtype, gelu):
   close(got, expected, TOLERANCE[dtype], TOLERANCE[dtype])
 
 
+def test_int_mm_of_each_size(pack):
+  """Sums at the ends of the range, sizes that fill no panel, word or slice, packed and not."""
+  random = torch.Generator().manual_seed(5)
+  for _ in pack.each_use():
+    for m, k, n in [
+      (1, 1, 1),
+      (1, 64, 16),
+      (3, 7, 17),
+      (5, 1030, 40),
+      (98, 30, 300),
+      (4, 4096, 33),
+    ]:
+      a = torch.randint(-128, 128, (m, k), generator=random, dtype=torch.int8)
+      b = torch.randint(-128, 128, (n, k), generator=random, dtype=torch.int8).T
+      a[0], b[:, 0] = -128, -128
+      expected = (a.long() @ b.long()).int()
+      for packed in ((), (1,)):
+        for left, right in zip(layouts(a), layouts(b)):
+          got = torch.empty(m, n, dtype=torch.int32)
+          sizes = pack("aten::_int_mm", left, right, got, packed=packed)
+          assert torch.equal(got, expected) and all(sizes)
+  got = torch.empty(3, 4, dtype=torch.int32)
+  a, b = torch.empty(3, 0, dtype=torch.int8), torch.empty(0, 4, dtype=torch.int8)
+  pack("aten::_int_mm", a, b, got)
+  assert not got.any()
+
+
 def test_int_mm(pack):
   a, b = (
     (random((40, 64), torch.int8, 0) - 50).to(torch.int8),

@@ -50,6 +50,23 @@ SETS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
       "-mf16c",
     ),
   ),
+  "AvxVnni": (
+    "x86_64",
+    (
+      "lm",
+      "avx",
+      "avx2",
+      "fma",
+      "f16c",
+      "avx_vnni",
+    ),
+    (
+      "-mavx2",
+      "-mfma",
+      "-mf16c",
+      "-mavxvnni",
+    ),
+  ),
   "Avx512": (
     "x86_64",
     (
@@ -71,6 +88,31 @@ SETS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
       "-mavx512bw",
       "-mavx512dq",
       "-mavx512vl",
+    ),
+  ),
+  "Avx512Vnni": (
+    "x86_64",
+    (
+      "lm",
+      "avx",
+      "avx2",
+      "fma",
+      "f16c",
+      "avx512f",
+      "avx512bw",
+      "avx512dq",
+      "avx512vl",
+      "avx512_vnni",
+    ),
+    (
+      "-mavx2",
+      "-mfma",
+      "-mf16c",
+      "-mavx512f",
+      "-mavx512bw",
+      "-mavx512dq",
+      "-mavx512vl",
+      "-mavx512vnni",
     ),
   ),
   "Avx512Bf16": (
@@ -131,6 +173,17 @@ SETS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "aarch64",
     ("asimd",),
     ("-march=armv8-a",),
+  ),
+  "ArmDotprod": (
+    "aarch64",
+    (
+      "asimd",
+      "asimddp",
+    ),
+    (
+      "-march=armv8-a",
+      "-march=armv8.2-a+dotprod",
+    ),
   ),
   "ArmBf16": (
     "aarch64",

@@ -1,7 +1,7 @@
 """What `quantize=` asks for: weights of floats as codes and scales.
 
-A scheme is a row: its name and the function that makes codes of a matrix of n x k floats. Others are
-configurations of torchao, which torchao itself applies to the model before it is traced."""
+A scheme is a row: its name and the function that makes codes of a matrix of n x k floats. Others
+are configurations of torchao, which torchao itself applies to the model before it is traced."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 // The kernels of matrix products, of attention and of LSTMs, compiled for any CPU of the
 // architecture. CMakeLists.txt sets the options.
+#include "linalg/int_product_kernels.h"
 #include "linalg/product_kernels.h"
 #include "linalg/quantized_kernels.h"
 #include "nn/attention_kernels.h"
@@ -17,3 +18,4 @@ void husk::host::attention_run_baseline(const Attention& attention, int64_t part
   run_attention(attention, part, cancellation, scratch);
 }
 void husk::host::lstm_cell_baseline(const LstmCell& cell) { run_lstm_cell(cell); }
+void husk::host::int_product_baseline(const IntProduct& product) { run_int_product(product); }

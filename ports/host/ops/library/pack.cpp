@@ -15,6 +15,7 @@ namespace husk::host {
 
 // How ops lay out constants.
 husk_status pack_linear(const Arguments& args, husk_packing& packing);
+husk_status pack_int_mm(const Arguments& args, husk_packing& packing);
 husk_status pack_linear_quantized(const Arguments& args, husk_packing& packing);
 husk_status pack_mm(const Arguments& args, husk_packing& packing);
 husk_status pack_addmm(const Arguments& args, husk_packing& packing);
@@ -33,6 +34,7 @@ constexpr Pack pack_of(Run run) {
     Run run;
     Pack pack;
   } kPacks[] = {{linear, pack_linear},
+                {int_mm, pack_int_mm},
                 {linear_quantized, pack_linear_quantized},
                 {mm, pack_mm},
                 {addmm, pack_addmm},
@@ -54,6 +56,7 @@ constexpr ScratchBytes scratch_of(Run run) {
     Run run;
     ScratchBytes bytes;
   } kScratch[] = {{linear, kProduct},
+                  {int_mm, kProduct},
                   {linear_quantized, kProduct},
                   {mm, kProduct},
                   {addmm, kProduct},

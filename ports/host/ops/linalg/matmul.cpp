@@ -6,9 +6,11 @@
 #include "contracts.h"
 #include "core/arguments.h"
 #include "core/arithmetic.h"
+#include "core/kernel_choice.h"
 #include "core/loop.h"
 #include "device.h"
 #include "error.h"
+#include "linalg/int_product.h"
 #include "linalg/product_parts.h"
 
 namespace husk::host {
@@ -264,6 +266,18 @@ husk_status addmm_activation(const Arguments& args) {
   return multiply(args, at, gelu ? Activation::Gelu : Activation::Relu);
 }
 
+// The last row that the device has counts.
+constexpr KernelFor<IntProductRun> kIntProducts[] = {
+#if defined(__x86_64__)
+    {cpu_set::kBaseline, int_product_baseline},      {cpu_set::kAvx2, int_product_avx2},
+    {cpu_set::kAvxVnni, int_product_avx_vnni},       {cpu_set::kAvx512, int_product_avx512},
+    {cpu_set::kAvx512Vnni, int_product_avx512_vnni},
+#else
+    {cpu_set::kArmBaseline, int_product_baseline},
+    {cpu_set::kArmDotprod, int_product_dotprod},
+#endif
+};
+
 // The product of matrices of i8, summed in i32.
 husk_status int_mm(const Arguments& args) {
   constexpr Operands at = product_operands(ArgumentsOf("int_mm"), 2);
@@ -277,17 +291,53 @@ husk_status int_mm(const Arguments& args) {
   HUSK_TRY(args.check_size(at.out, 0, a.sizes[0], "the rows of the first matrix"));
   HUSK_TRY(args.check_size(at.out, 1, b.sizes[1], "the columns of the second matrix"));
   if (numel(out) == 0) return HUSK_OK;
-  each_index_while(args.cancellation, a.sizes[0], [&](int64_t i) {
-    return each_index_while(args.cancellation, b.sizes[1], [&](int64_t j) {
-      int32_t sum = 0;
-      const bool summed = each_index(args.cancellation, a.sizes[1], [&](int64_t k) {
-        sum = plus(sum, data_of<int8_t>(a)[i * a.strides[0] + k * a.strides[1]] *
-                            data_of<int8_t>(b)[k * b.strides[0] + j * b.strides[1]]);
-      });
-      writable<int32_t>(out)[i * out.strides[0] + j * out.strides[1]] = sum;
-      return summed;
-    });
+  const Device* device = nullptr;
+  HUSK_TRY(args.get_device(device));
+  const IntProductRun run = best_kernel(*device, kIntProducts);
+  const IntProduct product = {out.sizes[0],
+                              out.sizes[1],
+                              a.sizes[1],
+                              {a.data, a.strides[0], a.strides[1]},
+                              {b.data, b.strides[0], b.strides[1]},
+                              {args.packed(at.b), 0},
+                              writable<int32_t>(out),
+                              out.strides[0],
+                              out.strides[1],
+                              nullptr,
+                              nullptr};
+  constexpr int64_t kPartRows = 96, kPartColumns = 128;
+  const int64_t rows = (product.m - 1) / kPartRows + 1,
+                columns = (product.n - 1) / kPartColumns + 1;
+  const double work = static_cast<double>(numel(out)) * static_cast<double>(product.k) / 4;
+  run_in_parts(args, rows * columns, rows, work, [&](Parts& taken) {
+    for (int64_t part = 0; taken.next(part);) {
+      const int64_t i = part % rows * kPartRows, j = part / rows * kPartColumns;
+      IntProduct p = product;
+      p.m = product.m - i < kPartRows ? product.m - i : kPartRows;
+      p.n = product.n - j < kPartColumns ? product.n - j : kPartColumns;
+      p.a.data = data_of<int8_t>(a) + i * p.a.row;
+      p.b.data = data_of<int8_t>(b) + j * p.b.column;
+      p.packed.column = j;
+      p.out += i * p.out_row + j * p.out_column;
+      p.cancellation = &taken.cancellation;
+      p.scratch = taken.scratch;
+      run(p);
+    }
   });
+  return HUSK_OK;
+}
+
+husk_status pack_int_mm(const Arguments& args, husk_packing& packing) {
+  constexpr uint32_t kMat2 = ArgumentsOf("int_mm")["mat2"];
+  if (packing.argument != kMat2) return HUSK_OK;
+  HUSK_TRY(args.check_tensor(kMat2, 2, 2));
+  const husk_op_arg& b = args[kMat2];
+  const ProductPacking matrix = {HUSK_I8,
+                                 b.sizes[0],
+                                 b.sizes[1],
+                                 {b.data, b.strides[0], b.strides[1], {HUSK_I8, 8}, {}},
+                                 &args.cancellation};
+  packing.bytes = static_cast<uint64_t>(product_pack_codes(matrix, packing.data));
   return HUSK_OK;
 }
 

@@ -1,0 +1,220 @@
+// The kernel of products of i8. Four elements of a row of a, and four of each column of b, that are
+// adjacent along the depth make a lane of 32 bits; an instruction, or a few, adds the four products
+// of each lane to sums in i32. Words of b are those of quantized.h.
+//
+// Rows of a are copied to scratch memory in slices of the depth, filled with 0; so is a panel of b
+// that is not packed. A panel of a slice is in the first-level cache while all rows are multiplied
+// with it.
+#pragma once
+
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
+
+#include "core/cancellation.h"
+#include "core/extremes.h"
+#include "core/lanes.h"
+#include "core/scratch.h"
+#include "linalg/int_product.h"
+#include "linalg/quantized.h"
+
+namespace husk::host {
+namespace {
+
+constexpr int64_t kIntRows = 96, kIntColumns = 256, kIntDepth = 1024;
+// Rows that lie 2^n bytes apart share lines of the first-level cache.
+constexpr int64_t kIntPitch = kIntDepth + 64;
+constexpr int kIntRowsAtOnce = 4, kIntPanels = 2;
+constexpr int kIntVectors = static_cast<int>(kPanelColumns) / kLaneCount<float>;
+
+typedef int32_t IntVector __attribute__((vector_size(HUSK_VECTOR_BYTES)));
+typedef int16_t ShortVector __attribute__((vector_size(HUSK_VECTOR_BYTES)));
+
+// ---- instructions ----
+
+#if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
+// The instruction multiplies unsigned bytes with signed ones. So 128 is added to the elements of a,
+// and 128 times the sum of the column is subtracted from each sum.
+constexpr uint8_t kIntShift = 128;
+#else
+constexpr uint8_t kIntShift = 0;
+#endif
+
+// total += the four products of each lane.
+inline void add_dots(IntVector& total, IntVector a, IntVector b) {
+#if defined(__AVX512VNNI__) && HUSK_VECTOR_BYTES == 64
+  total = bits_as<IntVector>(
+      _mm512_dpbusd_epi32(bits_as<__m512i>(total), bits_as<__m512i>(a), bits_as<__m512i>(b)));
+#elif defined(__AVXVNNI__)
+  total = bits_as<IntVector>(
+      _mm256_dpbusd_avx_epi32(bits_as<__m256i>(total), bits_as<__m256i>(a), bits_as<__m256i>(b)));
+#elif defined(__ARM_FEATURE_DOTPROD)
+  total = bits_as<IntVector>(
+      vdotq_s32(bits_as<int32x4_t>(total), bits_as<int8x16_t>(b), bits_as<int8x16_t>(a)));
+#elif defined(__aarch64__)
+  const int8x16_t left = bits_as<int8x16_t>(a), right = bits_as<int8x16_t>(b);
+  const int16x8_t low = vmull_s8(vget_low_s8(left), vget_low_s8(right)),
+                  high = vmull_high_s8(left, right);
+  total += bits_as<IntVector>(vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high)));
+#else
+  // Bytes 0 and 2, and bytes 1 and 3, as pairs of i16.
+  const auto even = [](IntVector v) { return bits_as<ShortVector>(v) << 8 >> 8; };
+  const auto odd = [](IntVector v) { return bits_as<ShortVector>(v) >> 8; };
+  const auto add = [&](ShortVector left, ShortVector right) {
+#if defined(__AVX512BW__)
+    total += bits_as<IntVector>(_mm512_madd_epi16(bits_as<__m512i>(left), bits_as<__m512i>(right)));
+#elif defined(__AVX2__)
+    total += bits_as<IntVector>(_mm256_madd_epi16(bits_as<__m256i>(left), bits_as<__m256i>(right)));
+#else
+    total += bits_as<IntVector>(_mm_madd_epi16(bits_as<__m128i>(left), bits_as<__m128i>(right)));
+#endif
+  };
+  add(even(a), even(b));
+  add(odd(a), odd(b));
+#endif
+}
+
+inline IntVector load_ints(const void* from) {
+  IntVector v;
+  __builtin_memcpy(&v, from, sizeof v);
+  return v;
+}
+inline IntVector all_ints(const uint8_t* from) {
+  int32_t word;
+  __builtin_memcpy(&word, from, sizeof word);
+  return word - IntVector{};
+}
+
+// ---- blocks ----
+
+struct IntBuffers {
+  alignas(64) uint8_t a[kIntRows * kIntPitch];
+  alignas(64) uint32_t b[kIntPanels * kIntDepth / 4 * kPanelColumns];
+  alignas(64) int32_t sums[kIntRows * kIntColumns];
+};
+static_assert(sizeof(IntBuffers) <= kProductScratch, "core/scratch.h");
+
+// Adds R rows of a times P panels of b that lie `pitch` words apart to sums.
+template <int R, int P>
+void add_int_panels(int64_t words, const uint8_t* a, const uint32_t* b, int64_t pitch,
+                    int32_t* sums) {
+  constexpr int L = kLaneCount<float>, V = kIntVectors;
+  IntVector total[R][P * V] = {}, shift[P * V] = {};
+  const IntVector shifts = kIntShift * 0x01010101u + IntVector{};
+  for (int64_t d = 0; d < words; ++d) {
+    IntVector right[P * V];
+    HUSK_UNROLL
+    for (int p = 0; p < P; ++p) {
+      HUSK_UNROLL
+      for (int v = 0; v < V; ++v)
+        right[p * V + v] = load_ints(b + p * pitch + d * kPanelColumns + v * L);
+    }
+    if constexpr (kIntShift != 0) {
+      HUSK_UNROLL
+      for (int c = 0; c < P * V; ++c) add_dots(shift[c], shifts, right[c]);
+    }
+    HUSK_UNROLL
+    for (int r = 0; r < R; ++r) {
+      const IntVector left = all_ints(a + r * kIntPitch + d * 4);
+      HUSK_UNROLL
+      for (int c = 0; c < P * V; ++c) add_dots(total[r][c], left, right[c]);
+    }
+  }
+  HUSK_UNROLL
+  for (int r = 0; r < R; ++r) {
+    HUSK_UNROLL
+    for (int c = 0; c < P * V; ++c) {
+      int32_t* to = sums + r * kIntColumns + c * L;
+      // Sums wrap around, as those of instructions do.
+      const UInt32Vector sum = bits_as<UInt32Vector>(load_ints(to)) +
+                               bits_as<UInt32Vector>(total[r][c]) - bits_as<UInt32Vector>(shift[c]);
+      __builtin_memcpy(to, &sum, sizeof sum);
+    }
+  }
+}
+
+template <int P>
+void add_int_rows(int64_t rows, int64_t words, const uint8_t* a, const uint32_t* b, int64_t pitch,
+                  int32_t* sums) {
+  for (; rows >= kIntRowsAtOnce; rows -= kIntRowsAtOnce) {
+    add_int_panels<kIntRowsAtOnce, P>(words, a, b, pitch, sums);
+    a += kIntRowsAtOnce * kIntPitch;
+    sums += kIntRowsAtOnce * kIntColumns;
+  }
+  switch (rows) {
+    case 1: return add_int_panels<1, P>(words, a, b, pitch, sums);
+    case 2: return add_int_panels<2, P>(words, a, b, pitch, sums);
+    case 3: return add_int_panels<3, P>(words, a, b, pitch, sums);
+    default: return;
+  }
+}
+
+// Copies `count` elements, and fills with 0 up to a multiple of 4.
+inline void copy_int_row(const int8_t* from, int64_t step, int64_t count, uint8_t* to) {
+  int64_t i = 0;
+  for (; i < count; ++i)
+    to[i] = static_cast<uint8_t>(static_cast<uint8_t>(from[i * step]) + kIntShift);
+  for (; i % 4 != 0; ++i) to[i] = kIntShift;
+}
+
+// Packs the panel of b that begins with column j: `filled` columns and `depth` rows from row d on.
+inline void pack_int_panel(const IntProduct& p, int64_t j, int64_t filled, int64_t d, int64_t depth,
+                           uint32_t* to) {
+  const int8_t* from = static_cast<const int8_t*>(p.b.data) + d * p.b.row + j * p.b.column;
+  for (int64_t i = 0; i < depth; i += 4, to += kPanelColumns)
+    for (int64_t c = 0; c < kPanelColumns; ++c) {
+      uint32_t word = 0;
+      if (p.b.row == 1 && c < filled && i + 4 <= depth)
+        __builtin_memcpy(&word, from + i + c * p.b.column, sizeof word);
+      else
+        for (int64_t e = 0; c < filled && e < 4 && i + e < depth; ++e)
+          word |= uint32_t{static_cast<uint8_t>(from[(i + e) * p.b.row + c * p.b.column])} << 8 * e;
+      to[c] = word;
+    }
+}
+
+[[maybe_unused]] void run_int_product(const IntProduct& p) {
+  auto& buffers = *static_cast<IntBuffers*>(p.scratch);
+  const int8_t* a = static_cast<const int8_t*>(p.a.data);
+  const int64_t all_words = panel_words(8, p.k);
+  for (int64_t i = 0; i < p.m; i += kIntRows) {
+    const int64_t rows = smaller(kIntRows, p.m - i);
+    for (int64_t j = 0; j < p.n; j += kIntColumns) {
+      const int64_t columns = smaller(kIntColumns, p.n - j);
+      __builtin_memset(buffers.sums, 0, static_cast<size_t>(rows) * kIntColumns * sizeof(int32_t));
+      for (int64_t d = 0; d < p.k; d += kIntDepth) {
+        const int64_t depth = smaller(kIntDepth, p.k - d), words = (depth + 3) / 4;
+        if (p.cancellation->ends(rows * columns * depth / 64)) return;
+        for (int64_t r = 0; r < rows; ++r)
+          copy_int_row(a + (i + r) * p.a.row + d * p.a.column, p.a.column, depth,
+                       buffers.a + r * kIntPitch);
+        for (int64_t c = 0; c < columns; c += kIntPanels * kPanelColumns) {
+          const int64_t panels = columns - c > kPanelColumns ? kIntPanels : 1;
+          const uint32_t* b = buffers.b;
+          int64_t pitch = kIntDepth / 4 * kPanelColumns;
+          if (p.packed.data) {
+            pitch = all_words;
+            b = static_cast<const uint32_t*>(p.packed.data) +
+                (p.packed.column + j + c) / kPanelColumns * pitch + d / 4 * kPanelColumns;
+          } else {
+            for (int64_t panel = 0; panel < panels; ++panel) {
+              const int64_t column = c + panel * kPanelColumns;
+              pack_int_panel(p, j + column, smaller(kPanelColumns, columns - column), d, depth,
+                             buffers.b + panel * pitch);
+            }
+          }
+          if (panels == kIntPanels)
+            add_int_rows<kIntPanels>(rows, words, buffers.a, b, pitch, buffers.sums + c);
+          else
+            add_int_rows<1>(rows, words, buffers.a, b, pitch, buffers.sums + c);
+        }
+      }
+      for (int64_t r = 0; r < rows; ++r)
+        for (int64_t c = 0; c < columns; ++c)
+          p.out[(i + r) * p.out_row + (j + c) * p.out_column] = buffers.sums[r * kIntColumns + c];
+    }
+  }
+}
+
+}  // namespace
+}  // namespace husk::host
