@@ -180,6 +180,7 @@ def main():
   print(f"{len(missing) - failed} exported into {folder}, {failed} failed", flush=True)
   if options.dry or failed:
     return failed != 0
+  torch.backends.cudnn.allow_tf32 = False
   target = Target.load(options.target.split(":")[1])
   print(f"strips x channels x columns x warps, us\n{'':22} {'layout':14}{'chosen':>22}{'best':>24}")
   ratios, wrong = [], 0
