@@ -15,6 +15,7 @@ stage() {
     *" $1:runner "*) runner log false; runner log true ;;
     *" $1:command "*) false ;;
     *" $1:exit "*) exit 3 ;;
+    *" $1:import "*) PYTHONPATH=. python3 -c 'import fakes' ;;
   esac
   echo "$1" >>ended
   result="4 passed"
@@ -77,4 +78,7 @@ check "environments fail" 1 "environments:command"
 began "setup release environments style"
 line environments failed
 line release "4 passed"
+echo "number = 1" >fakes.py
+PYTHONDONTWRITEBYTECODE=1 check "modules are compiled once" 0 "docs:import" docs
+[[ $(find . -name 'fakes*.pyc') == ./build/pycache/* ]] || fail "no compiled module in build"
 echo "tests/run_test.sh: passed"

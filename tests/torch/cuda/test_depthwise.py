@@ -1,13 +1,23 @@
 """The template of depthwise convolutions: values by Triton's interpreter, and what is exported."""
 
+import dataclasses
+import functools
+import itertools
+import math
+import random
 import re
+import types
 
+import husk
+import jinja2
 import pytest
 import torch
 from cuda_numerics import close, computed
+from husk import devices
 from husk.cuda import depthwise, gemm_configs
 from husk.cuda.depthwise import Problem, Tiles
 from husk.cuda.target import Target
+from husk.inductor import torch_compat
 from torch import nn
 
 H200 = Target.load("h200")
@@ -93,6 +103,26 @@ def test_what_follows_is_fused(tmp_path):
   )
 
 
+@pytest.mark.parametrize("channels, bits", [(64, 128), (60, 64), (17, 16)])
+def test_loads_are_as_wide_as_the_rows_allow(channels, bits, monkeypatch, tmp_path):
+  """A thread has 8 neighbours of a row of halves, whose rows are multiples of 16, 8 or 2 bytes."""
+  only(monkeypatch, Tiles(8, 64, 2, 2))
+  made = []
+
+  class Kept(devices.DEVICES["cuda"]):
+    def __init__(self, *given, **named):
+      super().__init__(*given, **named)
+      made.append(self)
+
+  monkeypatch.setitem(devices.DEVICES, "cuda", Kept)
+  model = Convolution(channels, 3).half().eval()
+  x = torch.randn(1, channels, 6, 6, dtype=torch.half).to(memory_format=torch.channels_last)
+  husk.write(model, (x,), tmp_path, targets=("cuda:h200",))
+  ((_, kernel),) = [each for each in made[0].kernels.kernels() if "_tem_" in each[0]]
+  loads = re.findall(r"ld\.global\S*?(?:\.v(\d))?\.b(\d+)", kernel.ptx)
+  assert max(int(count or 1) * int(each) for count, each in loads) == bits
+
+
 @pytest.mark.parametrize(
   "model, shape",
   [
@@ -113,19 +143,194 @@ def test_other_convolutions_have_no_template(model, shape, tmp_path):
 # The rule
 
 
-def test_few_results_take_small_tiles():
-  small = Problem(1, 768, 7, 7, (7, 7), (1, 1))
-  large = Problem(8, 96, 56, 56, (7, 7), (1, 1))
-  best = {
-    problem: min(depthwise.TILES, key=lambda tiles: depthwise.cost(H200, problem, tiles))
-    for problem in (small, large)
-  }
-  assert best[large].columns == 4
+def rendered(tiles, kernel, stride):
+  """The text of the kernel for some tiles."""
+  return jinja2.Template(depthwise._SOURCE).render(
+    COLUMNS=tiles.columns,
+    KERNEL_W=kernel,
+    STRIDE_W=stride,
+    **dict.fromkeys(("def_kernel", "size", "stride", "store_output"), lambda *_, **__: ""),
+  )
 
-  def results(tiles):
-    return tiles.strips * tiles.columns * tiles.channels
 
-  assert results(best[small]) < results(best[large])
+@functools.cache
+def counted(columns, kernel, stride):
+  """The loads of elements, the loads of weights and the multiplications of a row of the kernel, as
+  its text has them."""
+  text = rendered(Tiles(8, 32, columns, 1), kernel, stride)
+  return (
+    text.count("x = tl.load("),
+    len(re.findall(r"w\d+ = tl.load", text)),
+    text.count(" += x * "),
+  )
+
+
+def problems(count):
+  """Depthwise convolutions of all sizes that networks have, and odd ones."""
+  random_numbers = random.Random(20)
+  for _ in range(count):
+    kernel, stride = random_numbers.choice((1, 3, 5, 7, 9)), random_numbers.choice((1, 1, 2, 3))
+    height, width = (round(2 ** random_numbers.uniform(0, 8.2)) for _ in range(2))
+    channels = round(2 ** random_numbers.uniform(3.2, 11))
+    batch = round(2 ** random_numbers.uniform(0, 7))
+    yield Problem(batch, channels, height, width, (kernel, kernel), (stride, stride))
+
+
+def choice_of(problem, tiles):
+  """What Inductor tells of a choice of the template."""
+  size = [problem.batch, problem.height, problem.width, problem.channels]
+  info = dict(STRIPS=tiles.strips, CHANNELS=tiles.channels, COLUMNS=tiles.columns)
+  return types.SimpleNamespace(
+    name="triton_husk_depthwise_7",
+    log_info={**info, "num_warps": tiles.warps, "kernel": problem.kernel, "stride": problem.stride},
+    layout=types.SimpleNamespace(size=size),
+  )
+
+
+@pytest.fixture
+def ranked(monkeypatch):
+  """A function that gives the tiles of the template in the order in which exports rank them."""
+  monkeypatch.setattr(torch_compat, "size_hint", int)
+
+  def ranked(target, problem):
+    choices = [choice_of(problem, tiles) for tiles in depthwise.TILES]
+    return [depthwise.tiles_of(choice) for choice in gemm_configs.ranked(target, choices)]
+
+  return ranked
+
+
+TARGETS = [H200, Target.load("l4"), Target.load("orin")]
+
+
+@pytest.mark.parametrize("tiles", depthwise.TILES)
+@pytest.mark.parametrize("kernel", [3, 7])
+def test_tiles_fit_a_device(tiles, kernel):
+  elements = tiles.strips * tiles.channels // (32 * tiles.warps)
+  assert elements * 32 * tiles.warps == tiles.strips * tiles.channels  # no thread is idle
+  for number in (tiles.strips, tiles.channels, tiles.columns, tiles.warps):
+    assert number & (number - 1) == 0  # tl.arange, tl.join
+  # A row of a tile is whole sectors of 32 bytes, in halves too, and a thread loads 8 bytes or more.
+  assert tiles.channels * 2 % 32 == 0 and elements * 2 >= 8
+  # Sums, weights of a row and an element, one register each, with the half for addresses.
+  assert elements * (tiles.columns + kernel + 1) <= 128
+  for target in TARGETS:
+    assert 32 * tiles.warps <= target.max_threads_per_block
+    # The sums go through shared memory when they become neighbours.
+    bytes_of_sums = 4 * tiles.strips * tiles.columns * tiles.channels
+    assert bytes_of_sums <= target.shared_memory_per_block
+
+
+def written(problem, tiles):
+  """How often each result is written, according to the text of the kernel and its grid."""
+  text = rendered(tiles, problem.kernel[1], problem.stride[1])
+  lines = [line.strip() for line in text.splitlines()]
+  places = [each for each in lines if each.startswith(("IN_ROW =", "y_c =", "is_channel ="))]
+  first = next(i for i, line in enumerate(lines) if line.startswith("number ="))
+  code = compile(
+    "\n".join([*places, *lines[first : lines.index("idx_n = idx_y_n[:, None]")]]), "", "exec"
+  )
+  sizes = dict(BATCH=problem.batch, OUT_H=problem.height, OUT_W=problem.width)
+  sizes.update(OUT_C=problem.channels, INDEX_DTYPE=torch.int64)
+  for name in ("strips", "channels", "columns"):
+    sizes[name.upper()] = getattr(tiles, name)
+  counts = torch.zeros(problem.batch, problem.height, problem.width, problem.channels)
+  for block in itertools.product(*map(range, grid(problem, tiles))):
+    numbers = [torch.tensor(number) for number in block]
+    found = {
+      **sizes,
+      "tl": types.SimpleNamespace(arange=torch.arange, program_id=numbers.__getitem__),
+    }
+    exec(code, found)
+    rows, channels = found["mask"].nonzero(as_tuple=True)
+    place = [found[name][rows] for name in ("idx_y_n", "idx_y_h", "idx_y_w")]
+    counts.index_put_((*place, found["y_c"][channels]), torch.ones(()), accumulate=True)
+  return counts
+
+
+def grid(problem, tiles):
+  """The blocks in each dimension, as the template has them."""
+  meta = {"COLUMNS": tiles.columns, "STRIPS": tiles.strips, "CHANNELS": tiles.channels}
+  sizes = (problem.batch, problem.height, problem.width, problem.channels)
+  return depthwise._template().grid(*sizes, meta)
+
+
+def test_each_result_is_written_once():
+  random_numbers = random.Random(4)
+  for tiles in depthwise.TILES:
+    sizes = (random_numbers.choice((1, 2, 3)), random_numbers.randint(9, 140))
+    problem = Problem(*sizes, *(random_numbers.randint(1, 7) for _ in range(2)), (3, 3), (2, 1))
+    assert (written(problem, tiles) == 1).all(), (problem, tiles)
+
+
+def test_the_rule_counts_what_the_kernel_does():
+  """An element more costs an element more: the costs of two kernels that differ in one thing differ
+  by what their texts have."""
+  for columns, kernel, stride in itertools.product((1, 2, 4), (1, 3, 5, 7, 9), (1, 2, 3)):
+    tiles, problem = Tiles(8, 32, columns, 1), Problem(1, 32, 8, columns, (1, kernel), (1, stride))
+    loads, weights, products = counted(columns, kernel, stride)
+    assert weights == kernel
+    # An element is loaded and converted, and a load has an address and a mask.
+    assert (
+      depthwise.cost(H200, problem, tiles) == loads * (2 * 8 + 12) + 8 * (products + weights) + 200
+    )
+
+
+def test_the_choice_is_legal_and_no_other_tile_has_less_to_do(ranked):
+  """No tile has fewer instructions in a warp, as its text has them, and no more rounds of warps,
+  nor fewer rounds and no more instructions."""
+  for problem in problems(400):
+    for target in TARGETS:
+      chosen = ranked(target, problem)[0]
+      blocks = grid(problem, chosen)
+      assert blocks[0] < 2**31 and blocks[1] < 2**16
+      mine = work(target, problem, chosen)
+      for other in depthwise.TILES:
+        theirs = work(target, problem, other)
+        assert not (
+          all(a <= b for a, b in zip(theirs, mine))
+          and any(a < b * 0.999 for a, b in zip(theirs, mine))
+        ), (problem, target.name, chosen, other, mine, theirs)
+
+
+def work(target, problem, tiles):
+  """The instructions of a warp, and the rounds of warps over the schedulers of the device. One
+  round is as good as a part of one."""
+  loads, weights, products = counted(tiles.columns, problem.kernel[1], problem.stride[1])
+  elements = tiles.strips * tiles.channels // (32 * tiles.warps)
+  blocks = math.prod(grid(problem, tiles)[:2])
+  rounds = -(-blocks * tiles.warps // (4 * target.multi_processor_count))
+  instructions = loads * (2 * elements + 12) + (products + weights) * elements + 200
+  return problem.kernel[0] * instructions, max(1.0, rounds * 0.7)
+
+
+def test_more_work_is_never_cheaper(ranked):
+  """A larger batch costs no less with any tile, and a larger device no more."""
+  larger = dataclasses.replace(H200, multi_processor_count=2 * H200.multi_processor_count)
+  for problem in problems(100):
+    twice = dataclasses.replace(problem, batch=2 * problem.batch)
+    for tiles in depthwise.TILES:
+      cost = depthwise.cost(H200, problem, tiles)
+      assert depthwise.cost(larger, problem, tiles) <= cost <= depthwise.cost(H200, twice, tiles)
+
+
+def test_few_results_take_small_tiles_and_many_share_loads(ranked):
+  """A convolution with few results spreads them over the device. One with many loads as few
+  elements for a result as any tile."""
+  few = ranked(H200, Problem(1, 768, 7, 7, (7, 7), (1, 1)))[0]
+  count = 0
+  for large in problems(300):
+    rounds = min(work(H200, large, tiles)[1] for tiles in depthwise.TILES)
+    if large.width % 4 or large.kernel[0] == 1 or rounds < 8:
+      continue
+    many = ranked(H200, large)[0]
+    assert few.strips * few.columns * few.channels < many.strips * many.columns * many.channels
+    loads = {
+      tiles: counted(tiles.columns, large.kernel[1], large.stride[1])[0] / tiles.columns
+      for tiles in depthwise.TILES
+    }
+    assert loads[many] == min(loads.values()), (large, many)
+    count += 1
+  assert count > 10, count
 
 
 def test_neighbours_in_a_row_share_loads():
@@ -134,24 +339,10 @@ def test_neighbours_in_a_row_share_loads():
   assert depthwise.cost(H200, problem, four) < depthwise.cost(H200, problem, one)
 
 
-def test_the_rule_knows_the_template():
-  class Choice:
-    name = "triton_husk_depthwise_7"
-    log_info = {
-      "STRIPS": 8,
-      "CHANNELS": 32,
-      "COLUMNS": 4,
-      "num_warps": 1,
-      "kernel": (7, 7),
-      "stride": (1, 1),
-    }
-
-    class layout:
-      size = [1, 14, 14, 96]
-
-  assert depthwise.is_choice(Choice) and depthwise.tiles_of(Choice) == Tiles(8, 32, 4, 1)
-  gemm_configs.torch_compat.size_hint, before = int, gemm_configs.torch_compat.size_hint
-  try:
-    assert gemm_configs._template_cost(H200, Choice) == depthwise.choice_cost(H200, Choice) > 0
-  finally:
-    gemm_configs.torch_compat.size_hint = before
+def test_the_rule_knows_the_template(monkeypatch):
+  monkeypatch.setattr(torch_compat, "size_hint", int)
+  tiles, problem = Tiles(8, 32, 4, 1), Problem(1, 96, 14, 14, (7, 7), (1, 1))
+  choice = choice_of(problem, tiles)
+  assert depthwise.is_choice(choice)
+  assert (depthwise.tiles_of(choice), depthwise.problem_of(choice)) == (tiles, problem)
+  assert gemm_configs._template_cost(H200, choice) == depthwise.cost(H200, problem, tiles) > 0

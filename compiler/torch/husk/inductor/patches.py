@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from . import torch_compat
+from . import repeated, torch_compat
 from .lines import InductorObject, NodeLine
 from .replace import Replacement, replaced, replaced_entries
 
@@ -65,6 +65,7 @@ def husk_lines(
     (triton, is_number, _in_register(getattr(triton, is_number))),
     (scheduler.SchedulerNode, "recompute_size_and_body", recomputed),
     (tiling_utils, "get_pw_red_splits", splits),
+    *repeated.replacements(),
   ]
   asserts = {
     getattr(packet, overload): _assert_lowering(codegen)

@@ -126,6 +126,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     ),
     replaces("is_big_gpu", "small GPUs get templates, too (products.py)"),
     replaces("is_same_tensor", "compares weights without memory (fake_cuda.py)"),
+    uses("op_dtype_propagation_rules", "the rules of dtypes by operation (repeated.py)"),
   ),
   "torch._inductor.exc": (
     uses("InvalidCxxCompiler", "the error that becomes a CompileError"),
@@ -399,6 +400,13 @@ SURFACE: dict[str, tuple[Names, ...]] = {
       " inline_asm_elementwise minimum mul store to_dtype truediv where",
       "the operations of a kernel",
       of="OpsHandler",
+    ),
+  ),
+  "torch._inductor.dtype_propagation": (
+    replaces(
+      "__init__",
+      "sets the rules of dtypes once (repeated.py)",
+      of="DtypePropagationOpsHandler",
     ),
   ),
   "torch._inductor.dependencies": (
@@ -727,6 +735,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   ),
   "torch.utils._sympy.value_ranges.ValueRanges": (
     uses("unknown_int", "the range of an expression that torch cannot bound"),
+    replaces("tighten", "gives a range itself for an equal one (repeated.py)"),
   ),
   # Tensors, operators and nests.
   "torch": (

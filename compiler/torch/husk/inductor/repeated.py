@@ -1,0 +1,49 @@
+"""Work that Inductor repeats for each operation of each kernel that it writes, with equal results.
+Without it an export for a host takes about four fifths of the time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .lines import InductorObject
+from .replace import Replacement
+
+
+def replacements() -> list[Replacement]:
+  """Functions of torch, each with one that remembers."""
+  from torch._inductor.dtype_propagation import DtypePropagationOpsHandler
+  from torch.utils._sympy.value_ranges import ValueRanges
+
+  return [
+    (DtypePropagationOpsHandler, "__init__", _unless_known(DtypePropagationOpsHandler.__init__)),
+    (ValueRanges, "tighten", _unless_equal(ValueRanges.tighten)),
+  ]
+
+
+def _unless_known(initialize: Callable[..., None]) -> Callable[..., None]:
+  """Makes the handler of dtypes set its rules only if there are others than before. There is one
+  handler, which torch before 2.15 constructs again for each operation: it then sets hundreds of
+  rules."""
+  from torch._inductor.utils import op_dtype_propagation_rules
+
+  known: tuple[Any, ...] = ()
+
+  def initialized(self: InductorObject) -> None:
+    nonlocal known
+    rules = tuple(op_dtype_propagation_rules.items())
+    if rules != known:
+      initialize(self)
+      known = rules
+
+  return initialized
+
+
+def _unless_equal(tighten: Callable[..., Any]) -> Callable[..., Any]:
+  """Makes the intersection of a range with an equal one the range itself. Otherwise SymPy compares
+  the bounds, which takes a millisecond."""
+
+  def tightened(self: InductorObject, other: InductorObject) -> Any:
+    return self if self == other else tighten(self, other)
+
+  return tightened
