@@ -100,7 +100,7 @@ void add_int_panels(int64_t words, const uint8_t* a, const uint32_t* b, int64_t 
                     int32_t* sums) {
   constexpr int L = kLaneCount<float>, V = kIntVectors;
   IntVector total[R][P * V] = {}, shift[P * V] = {};
-  const IntVector shifts = kIntShift * 0x01010101u + IntVector{};
+  const IntVector shifts = static_cast<int32_t>(kIntShift * 0x01010101u) + IntVector{};
   for (int64_t d = 0; d < words; ++d) {
     IntVector right[P * V];
     HUSK_UNROLL

@@ -1,0 +1,127 @@
+// husk::linear_quantized and aten::_int_mm with each set of features of this CPU, packed and not,
+// against loops in double and in i64. tests/torch/ops has more formats and shapes.
+#include <random>
+
+#include "correct_calls.h"
+#include "host_device.h"
+
+namespace husk::host_test {
+namespace {
+
+class Quantized : public HostDevice {
+ protected:
+  // Calls an op whose arguments of these numbers are packed, in memory of their exact size.
+  void run(const Call& call, const std::vector<uint32_t>& numbers) {
+    const husk_op& row = op(call.name);
+    husk_op_context context = context_of(row);
+    const auto count = static_cast<uint32_t>(call.args.size());
+    std::vector<std::vector<unsigned char>> copies(call.args.size());
+    std::vector<const void*> packed(call.args.size());
+    for (const uint32_t number : numbers) {
+      husk_packing packing = HUSK_PACKING_INIT;
+      packing.argument = number;
+      ASSERT_EQ(row.pack(&context, call.args.data(), count, &packing, &error), HUSK_OK)
+          << error.text;
+      if (packing.bytes == 0) continue;
+      copies[number].resize(packing.bytes);
+      packing.data = copies[number].data();
+      ASSERT_EQ(row.pack(&context, call.args.data(), count, &packing, &error), HUSK_OK)
+          << error.text;
+      packed[number] = copies[number].data();
+    }
+    context.packed = packed.data();
+    ASSERT_EQ(row.call(&context, call.args.data(), count, &error), HUSK_OK) << error.text;
+  }
+
+  std::mt19937 random{1};
+};
+
+template <class T>
+T* elements(Call& call, size_t argument) {
+  return static_cast<T*>(call.args[argument].data);
+}
+
+TEST_F(Quantized, Linear) {
+  constexpr int64_t kN = 21, kK = 48, kGroup = 16, kGroups = kK / kGroup;
+  for (const CpuSet& set : sets()) {
+    use(set);
+    for (const int bits : {4, 8}) {
+      for (const int64_t m : {int64_t{1}, int64_t{3}, int64_t{7}, int64_t{15}}) {
+        Call call("husk::linear_quantized");
+        call.f32({m, kK})
+            .tensor(bits == 4 ? HUSK_U8 : HUSK_I8, {kN, bits == 4 ? kK / 2 : kK})
+            .f32({kN, kGroups})
+            .tensor(HUSK_I8, {kN, kGroups})
+            .none(3)
+            .text("none")
+            .number(bits)
+            .number(kGroup)
+            .f32({m, kN});
+        auto *a = elements<float>(call, 0), *scales = elements<float>(call, 2);
+        auto* codes = elements<uint8_t>(call, 1);
+        auto* zeros = elements<int8_t>(call, 3);
+        std::uniform_real_distribution<float> floats(-1, 1);
+        std::uniform_int_distribution<int> bytes(0, 255);
+        for (int64_t i = 0; i < m * kK; ++i) a[i] = floats(random);
+        for (int64_t i = 0; i < kN * kK * bits / 8; ++i)
+          codes[i] = static_cast<uint8_t>(bytes(random));
+        for (int64_t i = 0; i < kN * kGroups; ++i) {
+          scales[i] = floats(random);
+          zeros[i] = static_cast<int8_t>(bytes(random) % 8);
+        }
+        const auto number = [&](int64_t j, int64_t i) {
+          const int code = bits == 4 ? (codes[j * kK / 2 + i / 2] >> (i % 2 * 4) & 15) - 8
+                                     : static_cast<int8_t>(codes[j * kK + i]);
+          const int64_t group = j * kGroups + i / kGroup;
+          return (code - zeros[group]) * static_cast<double>(scales[group]);
+        };
+        for (const bool packed : {false, true}) {
+          run(call, packed ? std::vector<uint32_t>{1, 2, 3} : std::vector<uint32_t>{});
+          const float* out = elements<float>(call, call.args.size() - 1);
+          for (int64_t r = 0; r < m; ++r) {
+            for (int64_t j = 0; j < kN; ++j) {
+              double sum = 0, size = 0;
+              for (int64_t i = 0; i < kK; ++i) {
+                sum += a[r * kK + i] * number(j, i);
+                size += std::fabs(a[r * kK + i] * number(j, i));
+              }
+              ASSERT_NEAR(out[r * kN + j], sum, size * 1e-6)
+                  << set.name << ": " << bits << " bits, " << m << " rows, packed: " << packed;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(Quantized, ProductsOfInts) {
+  constexpr int64_t kN = 37, kK = 71;
+  for (const CpuSet& set : sets()) {
+    use(set);
+    for (const int64_t m : {int64_t{1}, int64_t{2}, int64_t{3}, int64_t{9}}) {
+      Call call("aten::_int_mm");
+      call.tensor(HUSK_I8, {m, kK}).tensor(HUSK_I8, {kK, kN}).tensor(HUSK_I32, {m, kN});
+      auto *a = elements<int8_t>(call, 0), *b = elements<int8_t>(call, 1);
+      std::uniform_int_distribution<int> bytes(-128, 127);
+      for (int64_t i = 0; i < m * kK; ++i)
+        a[i] = static_cast<int8_t>(i < kK ? -128 : bytes(random));
+      for (int64_t i = 0; i < kK * kN; ++i)
+        b[i] = static_cast<int8_t>(i % kN == 0 ? -128 : bytes(random));
+      for (const bool packed : {false, true}) {
+        run(call, packed ? std::vector<uint32_t>{1} : std::vector<uint32_t>{});
+        const int32_t* out = elements<int32_t>(call, 2);
+        for (int64_t r = 0; r < m; ++r) {
+          for (int64_t j = 0; j < kN; ++j) {
+            int64_t sum = 0;
+            for (int64_t i = 0; i < kK; ++i) sum += a[r * kK + i] * b[i * kN + j];
+            ASSERT_EQ(out[r * kN + j], sum) << set.name << ": " << m << " rows, packed: " << packed;
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace husk::host_test
