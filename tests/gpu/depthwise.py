@@ -1,6 +1,7 @@
 """The tiles of depthwise convolutions on a GPU: that which the rule chooses, against the best one.
 
-  python tests/gpu/depthwise.py [--dry] [--folder DIR] [--target cuda:h200] [--jobs N] [SHAPE...]
+  python tests/gpu/depthwise.py [--dry] [--folder DIR] [--target cuda:h200] [--jobs N] [--json F]
+                                [SHAPE...]
 
 It exports a convolution of each shape with each tile of husk/cuda/depthwise.py alone, as two
 functions of an artifact: one for a contiguous image, which a kernel brings into the order of
@@ -11,11 +12,13 @@ chosen tile's time divided by the best tile's.
 
 `--dry` only exports, and needs no GPU. An artifact that DIR has is not made again, so that one
 machine can export what another measures. It takes 2 seconds of processor time per shape and tile.
+`--json` writes the microseconds of each tile to a file, which tests/gpu/depthwise_fit.py reads.
 """
 
 import argparse
 import concurrent.futures
 import dataclasses
+import json
 import math
 import multiprocessing
 import os
@@ -75,6 +78,14 @@ SHAPES = {
   "mobilenet_112_s2": Shape(1, 64, 112, 3, 2),
   "mobilenet_112_s2_32": Shape(32, 64, 112, 3, 2),
   "odd_33": Shape(4, 72, 33, 3),
+  "convnext_28": Shape(1, 192, 28, 7),
+  "convnext_28_16": Shape(16, 192, 28, 7),
+  "convnext_7_32": Shape(32, 768, 7, 7),
+  "efficientnet_56": Shape(1, 144, 56, 3),
+  "efficientnet_56_s2_16": Shape(16, 144, 56, 5, 2),
+  "efficientnet_14_8": Shape(8, 672, 14, 5),
+  "mobilenet_14": Shape(1, 512, 14, 3),
+  "mobilenet_7_64": Shape(64, 960, 7, 5),
 }
 
 
@@ -160,6 +171,7 @@ def main():
   arguments.add_argument("--folder", type=pathlib.Path)
   arguments.add_argument("--target", default="cuda:h200")
   arguments.add_argument("--jobs", type=int, default=os.cpu_count())
+  arguments.add_argument("--json", type=pathlib.Path)
   options = arguments.parse_args()
   shapes = options.shapes or list(SHAPES)
   if unknown := set(shapes) - set(SHAPES):
@@ -183,13 +195,14 @@ def main():
   torch.backends.cudnn.allow_tf32 = False
   target = Target.load(options.target.split(":")[1])
   print(f"strips x channels x columns x warps, us\n{'':22} {'layout':14}{'chosen':>22}{'best':>24}")
-  ratios, wrong = [], 0
+  ratios, wrong, measured = [], 0, {}
   for name in shapes:
     problem = SHAPES[name].problem()
     chosen = min(depthwise.TILES, key=lambda tiles: depthwise.cost(target, problem, tiles))
     with torch.no_grad():
       by_layout, lost = run(folder, name)
     for layout, times in by_layout.items():
+      measured[f"{name} {layout}"] = {words(tiles): took for tiles, took in times.items()}
       best = min(times, key=times.get)
       ratios.append(times[chosen] / times[best])
       texts = [f"{words(tiles)} {times[tiles]:9.2f}" for tiles in (chosen, best)]
@@ -197,6 +210,8 @@ def main():
     for text in lost:
       wrong += 1
       print(f"{name:22} WRONG {text}", flush=True)
+  if options.json:
+    options.json.write_text(json.dumps(measured, indent=1))
   mean = math.exp(statistics.mean(map(math.log, ratios)))
   print(f"chosen / best: mean {mean:.3f}, largest {max(ratios):.2f}; {wrong} wrong")
   return wrong != 0
