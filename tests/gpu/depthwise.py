@@ -12,7 +12,9 @@ chosen tile's time divided by the best tile's.
 
 `--dry` only exports, and needs no GPU. An artifact that DIR has is not made again, so that one
 machine can export what another measures. It takes 2 seconds of processor time per shape and tile.
-`--json` writes the microseconds of each tile to a file, which tests/gpu/depthwise_fit.py reads.
+`--json` writes the microseconds of each tile to a file, with the sizes of the problem as batch,
+channels, height and width of the result, kernel and stride. tests/torch/cuda/test_depthwise.py asks
+how far the rule's choices are from the best ones in such a file.
 """
 
 import argparse
@@ -202,7 +204,11 @@ def main():
     with torch.no_grad():
       by_layout, lost = run(folder, name)
     for layout, times in by_layout.items():
-      measured[f"{name} {layout}"] = {words(tiles): took for tiles, took in times.items()}
+      sizes = (*dataclasses.astuple(problem)[:4], problem.kernel[0], problem.stride[0])
+      measured[f"{name} {layout}"] = {
+        "problem": "x".join(map(str, sizes)),
+        **{words(tiles): round(took, 2) for tiles, took in times.items()},
+      }
       best = min(times, key=times.get)
       ratios.append(times[chosen] / times[best])
       texts = [f"{words(tiles)} {times[tiles]:9.2f}" for tiles in (chosen, best)]
