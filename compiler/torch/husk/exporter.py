@@ -33,7 +33,7 @@ from .inductor import (
   varying,
 )
 from .options import Options, Path, merged, written_out
-from .program import aliases, constants, objects, signature, tracing, weights
+from .program import aliases, constants, filled, objects, signature, tracing, weights
 from .progress import Progress
 from .version import VERSION
 
@@ -221,7 +221,7 @@ def _write(
     exported = {}
     for name, one in functions.items():
       with within(name, functions), stages.stage("trace", name):
-        exported[name] = autocast.written_out(one.exported(options, classes))
+        exported[name] = filled.evaluated(autocast.written_out(one.exported(options, classes)))
     exported = aliases.merged(exported)
     for target in compilers:
       target.report_to(stages.report)
