@@ -56,10 +56,18 @@ def host_codegen(vectors: str, mark: str) -> Iterator[None]:
     bytes_ = f"reinterpret_cast<const uint8_t*>({address}"
     return f"{kind}::from(at::vec::VectorizedN<{types}>({lanes}{load}{types}>({bytes_})))"
 
-  def simplified(index: Any, *args: Any) -> Any:
-    return index if _is_polynomial(index) else _kept(simplify, index, *args)
+  # Both are asked for the stride of a variable alone. The other terms of an index do not change it,
+  # and sympy searches long for a simpler form of all terms together.
+  def simplified(index: Any, variable: Any, length: Any) -> Any:
+    return sympy.Add(
+      *(
+        term if _is_polynomial(term) else _kept(simplify, term, variable, length)
+        for term in _terms_with(index, variable)
+      )
+    )
 
   def stride_at(index: Any, variable: Any) -> Any:
+    index = sympy.Add(*_terms_with(index, variable))
     known = variable.is_Symbol and _is_polynomial(index)
     stride = _stride(index, variable) if known else None
     return _kept(find_stride, index, variable) if stride is None else stride
@@ -98,6 +106,10 @@ def _stride(index: Any, variable: Any) -> Any:
 
 def _terms(index: Any) -> Any:
   return index.args if index.is_Add else (index,)
+
+
+def _terms_with(index: Any, variable: Any) -> list[Any]:
+  return [term for term in _terms(index) if term.has(variable)]
 
 
 def _factors(term: Any) -> Any:
