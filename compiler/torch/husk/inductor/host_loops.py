@@ -61,7 +61,7 @@ def host_codegen(vectors: str, mark: str) -> Iterator[None]:
   def simplified(index: Any, variable: Any, length: Any) -> Any:
     return sympy.Add(
       *(
-        term if _is_polynomial(term) else _kept(simplify, term, variable, length)
+        _kept(simplify, term, variable, length) if _may_simplify(term, variable) else term
         for term in _terms_with(index, variable)
       )
     )
@@ -70,7 +70,9 @@ def host_codegen(vectors: str, mark: str) -> Iterator[None]:
     index = sympy.Add(*_terms_with(index, variable))
     known = variable.is_Symbol and _is_polynomial(index)
     stride = _stride(index, variable) if known else None
-    return _kept(find_stride, index, variable) if stride is None else stride
+    if stride is not None:
+      return stride
+    return _kept(_growth if _is_index(index) else find_stride, index, variable)
 
   with replaced(
     *([(cpp, "simplify_index_in_vec_range", simplified)] if simplify else ()),
@@ -102,6 +104,30 @@ def _stride(index: Any, variable: Any) -> Any:
   if len(growing) != 1:
     return None if growing else sympy.S.Zero
   return sympy.Mul(*(factor for factor in growing[0] if factor != variable))
+
+
+def _is_index(index: Any) -> bool:
+  """Whether an index has sums, products, quotients and remainders only. sympy has no simpler form of
+  a quotient or a remainder."""
+  from torch.utils._sympy.functions import FloorDiv, ModularIndexing
+
+  kinds = (sympy.Add, sympy.Mul, sympy.Symbol, sympy.Integer, FloorDiv, ModularIndexing)
+  return all(isinstance(part, kinds) for part in sympy.preorder_traversal(index))
+
+
+def _may_simplify(term: Any, variable: Any) -> bool:
+  """Whether a term may be simpler for the numbers that a variable has in a vector: if it has a
+  quotient or a remainder of the variable, which may be constant then."""
+  from torch.utils._sympy.functions import FloorDiv, ModularIndexing
+
+  return not _is_index(term) or any(
+    part.args[0] == variable for part in term.atoms(FloorDiv, ModularIndexing)
+  )
+
+
+def _growth(index: Any, variable: Any) -> Any:
+  """What an index grows by if a variable grows by 1."""
+  return sympy.expand(index.xreplace({variable: variable + 1}) - index)
 
 
 def _terms(index: Any) -> Any:

@@ -23,6 +23,8 @@ TEXT = {
   "pad_token_id": 0,
 }
 GROUPED = {**TEXT, "num_key_value_heads": 2}
+# Rows of experts' weights are multiples of 16 bytes in eager mode.
+ALIGNED = {**GROUPED, "intermediate_size": 48}
 EXPERTS = {**GROUPED, "moe_intermediate_size": 16, "num_experts": 4, "num_experts_per_tok": 2}
 IMAGE = {
   "image_size": 32,
@@ -102,7 +104,7 @@ MODELS: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "CLIPModel",
     "both",
   ),
-  "mixtral": ("MixtralConfig", {**GROUPED, "num_local_experts": 4}, "MixtralForCausalLM", "text"),
+  "mixtral": ("MixtralConfig", {**ALIGNED, "num_local_experts": 4}, "MixtralForCausalLM", "text"),
   "mamba": (
     "MambaConfig",
     {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 8},
@@ -140,7 +142,7 @@ MODELS: dict[str, tuple[str, dict[str, Any], str, str]] = {
   "qwen3_moe": ("Qwen3MoeConfig", {**EXPERTS, "head_dim": 8}, "Qwen3MoeForCausalLM", "text"),
   "gpt_oss": (
     "GptOssConfig",
-    {**GROUPED, "head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2},
+    {**ALIGNED, "head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2},
     "GptOssForCausalLM",
     "text",
   ),
