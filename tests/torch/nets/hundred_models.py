@@ -8,11 +8,11 @@ and defaults, exported and compared with eager mode.
     --check DIR           runs them on that GPU
 
 The rows of the table are in zoo/. Models of which a size varies run at other sizes, too. Each model
-is exported in a process of its own. It has one of these results: equal; differs; torch.export (which
-refuses the model); refused (by Husk); crashed (another error of the export, or an error of a run);
-died or late (the process); narrowed (equal at the
-example's size, and no other size is allowed); exported (if it does not run). The first models of all families come
-before the second ones. A family whose library is not installed is left out, by its name.
+is exported in a process of its own. It has one of these results: equal; differs; torch.export
+(which refuses the model); refused (by Husk); crashed (another error of the export, or an error of a
+run); died or late (the process); narrowed (equal at the example's size, and no other size is
+allowed); exported (if it does not run). The first models of all families come before the second
+ones. A family whose library is not installed is left out, by its name.
 
 Parameters and buffers that all have one value, such as biases of 0 and statistics of layers that
 were not trained, become random ones, so that a model that leaves them out differs.
@@ -42,7 +42,7 @@ from collections.abc import Iterator
 from typing import Any
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "helpers"), str(HERE.parents[2] / "compiler" / "torch")]
+sys.path[:0] = map(str, (HERE, HERE.parent / "helpers", HERE.parents[2] / "compiler" / "torch"))
 
 import torch  # noqa: E402
 from random_models import in_a_child, words  # noqa: E402
@@ -228,7 +228,10 @@ def attempt(row: Row, options: argparse.Namespace, measured: Measured) -> tuple[
           raise
         excluded.append(f"not at {size}: {husk.errors.message(error)}")
         break
-      text = box_difference(got, expected) if row.boxes else difference(leaves(got), leaves(expected))
+      if row.boxes:
+        text = box_difference(got, expected)
+      else:
+        text = difference(leaves(got), leaves(expected))
       if text:
         return "differs", f"at {size}: {text}"
   if len(excluded) == len(row.others) > 0:

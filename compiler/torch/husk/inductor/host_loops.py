@@ -107,8 +107,8 @@ def _stride(index: Any, variable: Any) -> Any:
 
 
 def _is_index(index: Any) -> bool:
-  """Whether an index has sums, products, quotients and remainders only. sympy has no simpler form of
-  a quotient or a remainder."""
+  """Whether an index has only sums, products, quotients and remainders. sympy has no simpler form
+  of the last two."""
   from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 
   kinds = (sympy.Add, sympy.Mul, sympy.Symbol, sympy.Integer, FloorDiv, ModularIndexing)

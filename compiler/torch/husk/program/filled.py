@@ -109,7 +109,7 @@ def _lifted(exported: ExportedProgram) -> dict[torch.fx.Node, torch.Tensor]:
   }
   found: dict[torch.fx.Node, torch.Tensor] = {}
   for node in exported.graph.find_nodes(op="placeholder"):
-    value = exported.constants.get(targets.get(node.name, ""))
+    value = exported.constants.get(targets.get(node.name) or "")
     if type(value) is torch.Tensor and value.numel() == 1 and not _is_written(node):
       found[node] = value
       found.update(
@@ -225,9 +225,7 @@ def _placeholder(
   `specs` gets its row."""
   from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 
-  place = next(
-    (n for n, spec in enumerate(specs) if spec.kind is InputKind.USER_INPUT), len(specs)
-  )
+  place = next((n for n, spec in enumerate(specs) if spec.kind is InputKind.USER_INPUT), len(specs))
   before = list(program.graph.find_nodes(op="placeholder"))
   first = before[place] if place < len(before) else next(iter(program.graph.nodes))
   with program.graph.inserting_before(first):

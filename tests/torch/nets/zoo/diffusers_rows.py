@@ -329,9 +329,7 @@ def ltx(model: torch.nn.Module, *tensors: torch.Tensor) -> Any:
 
 def ltx_transformer() -> torch.nn.Module:
   settings = {"attention_head_dim": 8, "cross_attention_dim": 16, "caption_channels": 16}
-  model = diffusers.LTXVideoTransformer3DModel(
-    in_channels=4, out_channels=4, **HEADS, **settings
-  )
+  model = diffusers.LTXVideoTransformer3DModel(in_channels=4, out_channels=4, **HEADS, **settings)
   return Called(model, ltx)
 
 

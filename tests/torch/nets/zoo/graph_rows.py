@@ -20,7 +20,8 @@ class Gcn(nn.Module):
     count = x.shape[0]
     loops = torch.arange(count, device=x.device)
     source, target = torch.cat([edges[0], loops]), torch.cat([edges[1], loops])
-    degree = torch.zeros(count, device=x.device).index_add(0, target, torch.ones_like(target).float())
+    ones = torch.ones(target.shape[0], device=x.device)
+    degree = torch.zeros(count, device=x.device).index_add(0, target, ones)
     scale = degree.rsqrt()
     weight = (scale[source] * scale[target]).unsqueeze(1)
     for layer in (self.one, self.two):

@@ -155,9 +155,7 @@ def rows() -> list[Row]:
     return torch.randint(0, 90, (batch, 9)) * (torch.arange(9) < 7)
 
   return [
-    row(
-      "dlrm", Dlrm, bags, (first, [{0: 3 * BATCH} for _ in CARDINALITIES], [first] * 4)
-    ),
+    row("dlrm", Dlrm, bags, (first, [{0: 3 * BATCH} for _ in CARDINALITIES], [first] * 4)),
     row("deep_fm", DeepFm, lambda n: ((fields(n),), {}), (first,)),
     row(
       "two_towers",

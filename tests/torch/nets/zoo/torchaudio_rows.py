@@ -93,7 +93,7 @@ def wave() -> torch.Tensor:
 # name: what makes the model, what makes each of its inputs
 MODELS: dict[str, tuple[Callable[[], torch.nn.Module], tuple[Callable[[], Any], ...]]] = {
   "conformer": (
-    lambda: models.Conformer(16, num_heads=4, ffn_dim=32, num_layers=2, depthwise_conv_kernel_size=7),
+    lambda: models.Conformer(16, 4, 32, 2, depthwise_conv_kernel_size=7),
     (normal(2, 20, 16), lengths(20, 13)),
   ),
   "wav2vec2": (lambda: wav2vec2("layer_norm", True), (normal(2, 400),)),

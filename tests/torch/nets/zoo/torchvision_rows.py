@@ -27,6 +27,7 @@ CLASSES = {
   "swin_v2_t": 64,
   "densenet121": 64,
 }
+BOXES = "ssdlite deeplabv3 fcos retinanet ssd lraspp fasterrcnn maskrcnn".split()
 
 
 def classes(name: str) -> torch.nn.Module:
@@ -112,4 +113,4 @@ def rows() -> list[Row]:
       lambda _: ((torch.randint(0, 256, (2, 3, 60, 70), dtype=torch.uint8),), {}),
     ),
   ]
-  return [*found, *map(boxes, ("ssdlite", "deeplabv3", "fcos", "retinanet", "ssd", "lraspp", "fasterrcnn", "maskrcnn"))]
+  return [*found, *map(boxes, BOXES)]

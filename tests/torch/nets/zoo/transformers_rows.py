@@ -109,7 +109,7 @@ MODELS: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "MambaConfig",
     {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 8},
     "MambaForCausalLM",
-    "text",
+    "text_of_one_length",
   ),
   "roberta": ("RobertaConfig", TEXT, "RobertaForSequenceClassification", "text"),
   "electra": ("ElectraConfig", {**TEXT, "embedding_size": 32}, "ElectraModel", "text"),
@@ -135,7 +135,12 @@ MODELS: dict[str, tuple[str, dict[str, Any], str, str]] = {
   "mpnet": ("MPNetConfig", {**TEXT, **SPECIAL}, "MPNetModel", "text"),
   "fnet": ("FNetConfig", {**TEXT, "tpu_short_seq_length": 64}, "FNetModel", "tokens"),
   "gpt_neox": ("GPTNeoXConfig", TEXT, "GPTNeoXForCausalLM", "text"),
-  "opt": ("OPTConfig", {**TEXT, "ffn_dim": 37, "word_embed_proj_dim": 32}, "OPTForCausalLM", "text"),
+  "opt": (
+    "OPTConfig",
+    {**TEXT, "ffn_dim": 37, "word_embed_proj_dim": 32},
+    "OPTForCausalLM",
+    "text",
+  ),
   "mistral": ("MistralConfig", GROUPED, "MistralForCausalLM", "text"),
   "qwen2": ("Qwen2Config", GROUPED, "Qwen2ForCausalLM", "text"),
   "qwen3": ("Qwen3Config", {**GROUPED, "head_dim": 8}, "Qwen3ForCausalLM", "text"),
@@ -291,6 +296,7 @@ def inputs_of(kind: str, length: int) -> Call:
     return (), {"input_ids": tokens, "attention_mask": mask, "pixel_values": image[:, None]}
   kinds = {
     "text": {"input_ids": tokens, "attention_mask": mask},
+    "text_of_one_length": {"input_ids": tokens, "attention_mask": mask},
     "tokens": {"input_ids": tokens},
     "seq2seq": {"input_ids": tokens, **decoder},
     "speech": {"input_features": torch.randn(2, 16, 40), **decoder},

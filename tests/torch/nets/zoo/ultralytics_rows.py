@@ -12,7 +12,7 @@ from .row import Row, image
 # Importing the library writes its settings.
 os.environ.setdefault("YOLO_CONFIG_DIR", tempfile.gettempdir())
 
-from ultralytics.nn import tasks  # noqa: E402
+from ultralytics.nn import tasks
 
 # name: the library's file, the class
 MODELS = {
