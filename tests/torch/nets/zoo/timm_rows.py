@@ -49,7 +49,7 @@ MODELS: dict[str, tuple[dict[str, Any], int]] = {
   "levit_128s": ({}, 224),
   "coatnet_pico_rw_224": ({}, 224),
   "mobilevit_xxs": ({}, 64),
-  "mvitv2_tiny": ({"depths": FOUR}, 224),
+  "mvitv2_tiny": ({}, 224),
   "pit_ti_224": ({"depth": (1, 1, 1)}, 224),
   "pvt_v2_b0": ({"depths": FOUR}, 64),
   "regnety_002": ({}, 64),

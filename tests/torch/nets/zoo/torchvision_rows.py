@@ -40,7 +40,7 @@ def vision_transformer() -> torch.nn.Module:
 
 
 def max_vit() -> torch.nn.Module:
-  return models.MaxVit((64, 64), 16, 2, 16, [16, 32], [1, 1], 8, 0.0, num_classes=10)
+  return models.MaxVit((64, 64), 16, 4, [16, 32], [1, 1], 8, 0.0, num_classes=10)
 
 
 def convnext() -> torch.nn.Module:
@@ -56,7 +56,7 @@ def mvit() -> torch.nn.Module:
   def block(inside: int, outside: int, stride: list[int]) -> library.MSBlockConfig:
     return library.MSBlockConfig(2, inside, outside, [3, 3, 3], [3, 3, 3], stride, [1, 2, 2])
 
-  settings = [block(16, 32, []), block(32, 32, [1, 2, 2])]
+  settings = [block(16, 32, [1, 1, 1]), block(32, 32, [1, 2, 2])]
   return library.MViT((32, 32), 8, settings, True, True, True, True, num_classes=10)
 
 
@@ -96,14 +96,13 @@ def rows() -> list[Row]:
     for name, size in CLASSES.items()
   ]
   clip = lambda _: ((torch.randn(1, 3, 8, 32, 32),), {})  # noqa: E731
-  longer = lambda _: ((torch.randn(1, 3, 16, 64, 64),), {})  # noqa: E731
   frames = lambda _: ((torch.rand(1, 3, 128, 128), torch.rand(1, 3, 128, 128)), {})  # noqa: E731
   found += [
     Row("torchvision", "vision_transformer", vision_transformer, image(64)),
     Row("torchvision", "max_vit", max_vit, image(64)),
     Row("torchvision", "convnext", convnext, image(64)),
     Row("torchvision", "r3d_18", lambda: video.r3d_18(num_classes=10), clip),
-    Row("torchvision", "s3d", lambda: video.s3d(num_classes=10), longer),
+    Row("torchvision", "r2plus1d_18", lambda: video.r2plus1d_18(num_classes=10), clip),
     Row("torchvision", "mvit", mvit, clip),
     Row("torchvision", "raft_small", optical_flow.raft_small, frames),
     Row(
