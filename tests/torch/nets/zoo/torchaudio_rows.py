@@ -90,6 +90,12 @@ def wave() -> torch.Tensor:
   return torch.randn(1, 8000) * (torch.arange(8000) > 4000) * 0.3
 
 
+def pitch_shift() -> torch.nn.Module:
+  shift = transforms.PitchShift(16000, n_steps=2, n_fft=64)
+  shift(wave())  # makes its kernel
+  return shift
+
+
 # name: what makes the model, what makes each of its inputs
 MODELS: dict[str, tuple[Callable[[], torch.nn.Module], tuple[Callable[[], Any], ...]]] = {
   "conformer": (
@@ -139,7 +145,7 @@ MODELS: dict[str, tuple[Callable[[], torch.nn.Module], tuple[Callable[[], Any], 
   ),
   "resample": (lambda: transforms.Resample(16000, 11025), (wave,)),
   "spectral_centroid": (lambda: transforms.SpectralCentroid(16000, n_fft=64), (normal(1, 8000),)),
-  "pitch_shift": (lambda: transforms.PitchShift(16000, n_steps=2, n_fft=64), (wave,)),
+  "pitch_shift": (pitch_shift, (wave,)),
   "loudness": (lambda: transforms.Loudness(16000), (normal(1, 16000),)),
   "voice_activity": (lambda: transforms.Vad(16000), (wave,)),
   "griffin_lim": (
