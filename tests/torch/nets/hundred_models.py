@@ -1,4 +1,4 @@
-"""A hundred and more models of libraries, with small random configurations, the libraries' own code
+"""Two hundred models of libraries, with small random configurations, the libraries' own code
 and defaults, exported and compared with eager mode.
 
   python tests/torch/nets/hundred_models.py [--part 0/4] [--only NAME...] [--family NAME...] and
