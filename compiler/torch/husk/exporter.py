@@ -33,7 +33,7 @@ from .inductor import (
   varying,
 )
 from .options import Options, Path, merged, written_out
-from .program import aliases, constants, objects, signature, tracing, weights
+from .program import aliases, constants, filled, objects, signature, tracing, weights
 from .progress import Progress
 from .quantized import Recognised, schemes, unwrapped
 from .version import VERSION
@@ -226,7 +226,7 @@ def _write(
     exported = {}
     for name, one in functions.items():
       with within(name, functions), stages.stage("trace", name):
-        exported[name] = autocast.written_out(one.exported(options, classes))
+        exported[name] = filled.evaluated(autocast.written_out(one.exported(options, classes)))
     exported = aliases.merged(exported)
     with stages.stage("codes of weights"):
       recognised = Recognised(options.quantize)

@@ -108,6 +108,12 @@ def limits(self, x, v):
   return torch.ones(torch.sym_max(number, 15)) * 2, torch.ones(torch.sym_min(number, x.shape[0]))
 
 
+def mask_of_lengths(self, lengths, x):
+  most = int(torch.max(lengths).item())
+  mask = torch.arange(most).expand(lengths.shape[0], most) >= lengths.unsqueeze(1)
+  return x.masked_fill(mask, 0.0)
+
+
 @pytest.mark.parametrize(
   "function, args, shapes, others",
   [
@@ -142,6 +148,7 @@ def limits(self, x, v):
     (numbers_in_kernels_and_grids, (X, T(2)), None, [(X, T(4))]),
     (parts, (X, T([1, 3])), None, [(X, T([0, 4]))]),
     (limits, (X, T(20)), [{0: ROWS}, None], [(X, T(3))]),
+    (mask_of_lengths, (T([2, 10, 7, 1]), X), None, [(T([10, 10, 7, 0]), X)]),
   ],
   ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -173,6 +180,30 @@ def test_lstm_of_varying_sequences(tmp_path):
     (torch.randn(7, 3, 4),),
     shapes=({1: sequences},),
     others=[(torch.randn(7, 1, 4),), (torch.randn(7, 8, 4),)],
+    strides=False,
+  )
+
+
+class EncoderAndDecoder(torch.nn.Module):
+  """An LSTM that goes on where another one ended."""
+
+  def __init__(self):
+    super().__init__()
+    self.encoder = torch.nn.LSTM(4, 5, num_layers=2, batch_first=True)
+    self.decoder = torch.nn.LSTM(5, 5, num_layers=2, batch_first=True)
+
+  def forward(self, x):
+    past, state = self.encoder(x)
+    return self.decoder(past[:, -1:], state)
+
+
+def test_states_of_an_lstm_are_those_of_another(tmp_path):
+  export_and_compare.run(
+    tmp_path,
+    EncoderAndDecoder().eval(),
+    (torch.randn(3, 4, 4),),
+    shapes=({0: Dim("sequences", min=1, max=8)},),
+    others=[(torch.randn(1, 4, 4),), (torch.randn(8, 4, 4),)],
     strides=False,
   )
 

@@ -25,6 +25,8 @@ INDICES = [
   FloorDiv(x0, 3) + 2 * x0,
   ModularIndexing(x0, 1, 32) + 32 * x1,
   ModularIndexing(x0 + 4 * x1, 2, s0),
+  24 * ModularIndexing(x0 + 3, 1, 56) + 1344 * ModularIndexing(x1 + 3, 1, 56) + s0,
+  FloorDiv(x0, 16) - FloorDiv(x0, 32) + ModularIndexing(x0, 1, 16) + 5 * FloorDiv(x1, 8),
 ]
 
 
@@ -46,3 +48,22 @@ def test_strides_are_those_of_torch():
   with host_loops.host_codegen("VecAVX2", "// "):
     assert strides() == expected
   assert expected[3:6] == [0, 0, 0] and expected[6:9] == [1, 1, 1]
+
+
+@pytest.mark.skipif(not hasattr(cpp, "stride_at"), reason="this torch finds strides in another way")
+def test_only_quotients_and_remainders_of_the_variable_are_simplified(monkeypatch):
+  strides()  # forgets what is known
+  seen = []
+  simplify = cpp.simplify_index_in_vec_range
+
+  def recorded(index, variable, length):
+    seen.append(index)
+    return simplify(index, variable, length)
+
+  monkeypatch.setattr(cpp, "simplify_index_in_vec_range", recorded)
+  window = 7 * ModularIndexing(x0, 1, 57)
+  with host_loops.host_codegen("VecAVX2", "// "):
+    cpp.stride_at_vec_range(window + 9 * FloorDiv(x1, 3) + 2 * x1, x0, 8)
+    cpp.stride_at_vec_range(window + 5 * x1, x0, 8)
+    cpp.stride_at_vec_range(5 * ModularIndexing(x0 + 3, 1, 57), x0, 8)
+  assert seen == [window]

@@ -56,13 +56,23 @@ def host_codegen(vectors: str, mark: str) -> Iterator[None]:
     bytes_ = f"reinterpret_cast<const uint8_t*>({address}"
     return f"{kind}::from(at::vec::VectorizedN<{types}>({lanes}{load}{types}>({bytes_})))"
 
-  def simplified(index: Any, *args: Any) -> Any:
-    return index if _is_polynomial(index) else _kept(simplify, index, *args)
+  # Both are asked for the stride of a variable alone. The other terms of an index do not change it,
+  # and sympy searches long for a simpler form of all terms together.
+  def simplified(index: Any, variable: Any, length: Any) -> Any:
+    return sympy.Add(
+      *(
+        _kept(simplify, term, variable, length) if _may_simplify(term, variable) else term
+        for term in _terms_with(index, variable)
+      )
+    )
 
   def stride_at(index: Any, variable: Any) -> Any:
+    index = sympy.Add(*_terms_with(index, variable))
     known = variable.is_Symbol and _is_polynomial(index)
     stride = _stride(index, variable) if known else None
-    return _kept(find_stride, index, variable) if stride is None else stride
+    if stride is not None:
+      return stride
+    return _kept(_growth if _is_index(index) else find_stride, index, variable)
 
   with replaced(
     *([(cpp, "simplify_index_in_vec_range", simplified)] if simplify else ()),
@@ -96,8 +106,36 @@ def _stride(index: Any, variable: Any) -> Any:
   return sympy.Mul(*(factor for factor in growing[0] if factor != variable))
 
 
+def _is_index(index: Any) -> bool:
+  """Whether an index has only sums, products, quotients and remainders. sympy has no simpler form
+  of the last two."""
+  from torch.utils._sympy.functions import FloorDiv, ModularIndexing
+
+  kinds = (sympy.Add, sympy.Mul, sympy.Symbol, sympy.Integer, FloorDiv, ModularIndexing)
+  return all(isinstance(part, kinds) for part in sympy.preorder_traversal(index))
+
+
+def _may_simplify(term: Any, variable: Any) -> bool:
+  """Whether a term may be simpler for the numbers that a variable has in a vector: if it has a
+  quotient or a remainder of the variable, which may be constant then."""
+  from torch.utils._sympy.functions import FloorDiv, ModularIndexing
+
+  return not _is_index(term) or any(
+    part.args[0] == variable for part in term.atoms(FloorDiv, ModularIndexing)
+  )
+
+
+def _growth(index: Any, variable: Any) -> Any:
+  """What an index grows by if a variable grows by 1."""
+  return sympy.expand(index.xreplace({variable: variable + 1}) - index)
+
+
 def _terms(index: Any) -> Any:
   return index.args if index.is_Add else (index,)
+
+
+def _terms_with(index: Any, variable: Any) -> list[Any]:
+  return [term for term in _terms(index) if term.has(variable)]
 
 
 def _factors(term: Any) -> Any:

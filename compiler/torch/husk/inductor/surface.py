@@ -626,6 +626,9 @@ SURFACE: dict[str, tuple[Names, ...]] = {
       "the decompositions of a traced program (torch_compat.right_dtypes)",
     ),
   ),
+  "torch._decomp.decompositions": (
+    replaces("one_layer_lstm", "the shapes of the last states (torch_compat.right_dtypes)"),
+  ),
   "torch._dispatch.python": (uses("enable_python_dispatcher", "traces with decompositions"),),
   "torch._higher_order_ops.flex_attention": (uses("math_attention", "computes all scores"),),
   "torch._higher_order_ops.while_loop": (uses("while_loop_op", "a loop of a decomposition"),),

@@ -643,9 +643,10 @@ def right_dtypes() -> Iterator[None]:
   torch 2.11 traces the places and counts of `unique`, and all results of `bincount`, with the dtype
   of the argument, and keeps dimensions of one element that `linalg_vector_norm` counts from the
   last. `unique` along a dimension that is counted from the last gets too many dimensions, and
-  `masked_select` at most as many elements as its input has before it is broadcast."""
+  `masked_select` at most as many elements as its input has before it is broadcast. The last states
+  of an LSTM get a dimension of one element too many, so that no other LSTM takes them."""
   import torch
-  from torch._decomp import decomposition_table
+  from torch._decomp import decomposition_table, decompositions
   from torch._subclasses import FakeTensorMode, fake_impls
 
   module: Any = fake_impls
@@ -687,6 +688,14 @@ def right_dtypes() -> Iterator[None]:
     with mode:
       return with_dims_from_the_first(op)(x, ord, dim, *args, **kwargs)
 
+  layer_before = decompositions.one_layer_lstm
+
+  def lstm_layer(inputs: Any, states: Any, *args: Any, **kwargs: Any) -> Any:
+    results, last = layer_before(inputs, states, *args, **kwargs)
+    return results, tuple(
+      one.squeeze(0) if one.dim() > state.dim() else one for one, state in zip(last, states)
+    )
+
   norm_operator = torch.ops.aten.linalg_vector_norm.default
   of_any_size = with_dims_from_the_first(decomposition_table[norm_operator])
   implementations = {
@@ -696,7 +705,7 @@ def right_dtypes() -> Iterator[None]:
   }
   FakeTensorMode.cache_clear()
   with (
-    replaced((module, "_unique", unique)),
+    replaced((module, "_unique", unique), (decompositions, "one_layer_lstm", lstm_layer)),
     replaced_entries("torch._subclasses.fake_impls.op_implementations_dict", implementations),
     replaced_entries("torch._decomp.decomposition_table", {norm_operator: of_any_size}),
   ):
