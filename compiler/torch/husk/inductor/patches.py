@@ -58,6 +58,7 @@ def husk_lines(
   is_number = "should_unwrap_unspec_arg"
   recomputed = _in_the_same_order(scheduler.SchedulerNode.recompute_size_and_body)
   splits = _of_equal_numbers(tiling_utils.get_pw_red_splits)
+  process = classmethod(_with_sizes_of_its_own(ir.ExternKernel.process_kernel.__func__))
   replacements += [
     (ir.Reduction, "create", create),
     (lowering, "_fractional_pooling_offsets", offsets),
@@ -65,6 +66,7 @@ def husk_lines(
     (triton, is_number, _in_register(getattr(triton, is_number))),
     (scheduler.SchedulerNode, "recompute_size_and_body", recomputed),
     (tiling_utils, "get_pw_red_splits", splits),
+    (ir.ExternKernel, "process_kernel", process),
   ]
   asserts = {
     getattr(packet, overload): _assert_lowering(codegen)
@@ -258,6 +260,24 @@ def _of_equal_numbers(splits: Callable[..., Any]) -> Callable[..., Any]:
     return splits(n, elements, reduced, **options)
 
   return of_equal_numbers
+
+
+def _with_sizes_of_its_own(process: Callable[..., Any]) -> Callable[..., Any]:
+  """Makes `ExternKernel.process_kernel` give each call of an operator the sizes of its own node, if
+  a constant decides them.
+
+  It calls the operator with fake tensors, and names the sizes of the result after those of the
+  node. A constant has one fake tensor for all calls and for the trace before them, which remembers
+  the sizes that it decided. torch 2.11 fails to name these a second time: a mask that is a literal
+  of the model's code could not choose from two tensors. Each call has an epoch of its own, in which
+  nothing is remembered."""
+  from torch._inductor.virtualized import V
+
+  def processed(cls: Any, *args: Any, **kwargs: Any) -> Any:
+    with replaced((V.fake_mode, "epoch", object())):
+      return process(cls, *args, **kwargs)
+
+  return processed
 
 
 def _with_conditions(find: Callable[[Any], Any], unbacked: bool) -> Callable[[Any], Any]:

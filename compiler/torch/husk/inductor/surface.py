@@ -136,7 +136,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   ),
   "torch._inductor.virtualized": (
     uses("ops", "the operations of the kernel that is written now"),
-    uses("graph kernel set_graph_handler", "what is compiled now", of="V"),
+    uses("fake_mode graph kernel set_graph_handler", "what is compiled now", of="V"),
   ),
   # Inductor's options.
   "torch._inductor.config": (
@@ -267,6 +267,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
       of="ExternKernel",
     ),
     uses("unflatten_args", "the call of an operator by its schema", of="FallbackKernel"),
+    replaces("process_kernel", "forgets sizes of earlier calls (patches.py)", of="ExternKernel"),
     replaces(
       "codegen",
       "nodes that would write text, and become lines of Husk (patches.py)",
@@ -629,6 +630,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   "torch._subclasses.fake_tensor": (
     uses("allow_scalar_outputs", "numbers that loops read from tensors", of="FakeTensorMode"),
     uses("FakeTensor FakeTensorMode in_kernel_invocation_manager", "fake tensors"),
+    replaces("epoch", "forgets sizes of earlier calls (patches.py)", of="FakeTensorMode"),
     replaces("run_fallback_kernel", "runs no operator on a GPU that is not there (fake_cuda.py)"),
   ),
   "torch._subclasses.fake_impls": (
