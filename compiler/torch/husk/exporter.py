@@ -28,6 +28,7 @@ from .inductor import (
   detection,
   empty,
   failures,
+  python_numbers,
   strided,
   torch_compat,
   varying,
@@ -84,6 +85,7 @@ class Function:
       torch.no_grad(),
       user_kernels.traced(),
       detection.traced(),
+      python_numbers.traced(),
       torch_compat.hooks_of_buffers_kept(),
     ):
       args, kwargs = aliases.separated(model, (tuple(self.args), self.kwargs))

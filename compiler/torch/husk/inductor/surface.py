@@ -739,6 +739,12 @@ SURFACE: dict[str, tuple[Names, ...]] = {
       of="Tensor",
     ),
     uses("_cdata", "which tensors share memory", of="UntypedStorage"),
+    replaces(
+      "__round__ __divmod__ __rdivmod__ __invert__ __xor__ __rxor__",
+      "computes what Python does of an int (python_numbers.py)",
+      of="SymInt",
+    ),
+    replaces("__round__", "refuses digits of a fraction (python_numbers.py)", of="SymFloat"),
   ),
   "torch._library.fake_impl": (
     replaces("create_unbacked_symint", "sizes from 0 on (torch_compat)", of="FakeImplCtx"),
