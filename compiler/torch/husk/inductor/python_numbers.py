@@ -65,7 +65,7 @@ def _rounded_float(original: Any) -> Any:
 
 
 def _different_bits(original: Any) -> Any:
-  """An exclusive or, which torch.export takes for no operation of a program, by others that are. The
+  """An exclusive or, which torch.export takes for no operation of a program, by others. The
   result of two numbers that are not negative is none either, which its form tells torch."""
 
   def xor(a: Any, b: Any) -> Any:

@@ -267,6 +267,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
       of="ExternKernel",
     ),
     uses("unflatten_args", "the call of an operator by its schema", of="FallbackKernel"),
+    replaces("_dynamic_reshape_indexer", "is right for all sizes (patches.py)", of="View"),
     replaces("process_kernel", "forgets sizes of earlier calls (patches.py)", of="ExternKernel"),
     replaces(
       "codegen",
@@ -335,6 +336,11 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     replaces("is_mkldnn_conv", "keeps tensors in it around Husk's convolutions"),
   ),
   "torch._inductor.sizevars": (
+    replaces(
+      "check_equals",
+      "asks whether sizes are equal for all sizes (patches.py)",
+      of="SizeVarAllocator",
+    ),
     uses(
       "shape_env replacements evaluate_expr statically_known_equals statically_known_leq"
       " statically_known_multiple_of remove_precomputed_replacements",
