@@ -1574,6 +1574,15 @@ def checked(name, options, folder):
   return compare(kept / f"{name}.husk", argument_sets, wanted, "cuda")
 
 
+def warm_up(options):
+  """Exports one program, so that no child of this process needs to import what an export does."""
+  import husk
+
+  with tempfile.TemporaryDirectory() as folder:
+    target = options.gpu if options.pack else options.target
+    husk.write(nn.Linear(3, 3), (torch.ones(2, 3),), folder, targets=(target,), progress=False)
+
+
 def main():
   parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
   parser.add_argument("--target", default="host:avx2")
@@ -1597,7 +1606,7 @@ def main():
   if options.check:
     names = [name for name in names if (pathlib.Path(options.check) / f"{name}.husk").exists()]
   else:
-    import husk.exporter  # noqa: F401  once for all children
+    warm_up(options)
   counts, found, start = collections.Counter(), {}, time.monotonic()
   run = checked if options.check else outcome
   for name in names:
