@@ -1390,11 +1390,11 @@ def activations():
 
 @program
 def statistics():
-  return rows(
-    lambda x: (
-      x.std(0), torch.var_mean(x, 1), x.median(1), x.quantile(0.3, 1), x.mode(1)[0], x.kthvalue(2, 1)
-    )
-  )  # fmt: skip
+  def function(x):
+    means = x.std(0), torch.var_mean(x, 1), x.quantile(0.3, 1)
+    return means, x.median(1), x.mode(1).values, x.kthvalue(2, 1)
+
+  return rows(function)
 
 
 @program
