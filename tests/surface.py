@@ -360,7 +360,8 @@ def count():
 
 def exists(path, replaced=()):
   """Whether the installed PyTorch has a dotted path. An attribute that only objects of a class have
-  is found in the text of the class, and a builtin that is replaced in a module in Python."""
+  is found in the text of the class; a builtin that is replaced in a module, and a method of ints
+  that a class of numbers gets, in Python."""
   parts = path.split(".")
   for length in range(len(parts), 0, -1):
     try:
@@ -373,7 +374,7 @@ def exists(path, replaced=()):
   for part in parts[length:]:
     if not hasattr(found, part):
       is_set = isinstance(found, type) and any(part in attributes(each) for each in found.__mro__)
-      return is_set or (path in replaced and hasattr(builtins, part))
+      return is_set or (path in replaced and (hasattr(builtins, part) or hasattr(int, part)))
     found = getattr(found, part)
   return True
 

@@ -44,6 +44,21 @@ class Window(nn.Module):
     return result * sums.unsqueeze(-1)
 
 
+class MaskInside(nn.Module):
+  """The mask is made while the model runs, from a buffer too."""
+
+  def __init__(self, length):
+    super().__init__()
+    self.register_buffer("ends", torch.arange(length) // 20 * 20)
+
+  def forward(self, q, k, v):
+    length = q.shape[2]
+    mask = create_block_mask(
+      lambda b, h, i, j: (i >= j) & (self.ends[i] <= j), None, None, length, length, device="cpu"
+    )
+    return flex_attention(q, k, v, block_mask=mask)
+
+
 def inputs(heads, of_keys, length, dtype=torch.float32):
   torch.manual_seed(0)
   sizes = [(2, length, count, 16) for count in (heads, of_keys, of_keys)]
@@ -56,6 +71,7 @@ def inputs(heads, of_keys, length, dtype=torch.float32):
     (Distance(), inputs(2, 2, 40, torch.bfloat16), 2e-2),
     (Biased(), inputs(4, 2, 40), 1e-4),
     (Window(64), inputs(2, 2, 64), 1e-4),
+    (MaskInside(64), inputs(2, 2, 64), 1e-4),
   ],
   ids=lambda each: type(each).__name__ if isinstance(each, nn.Module) else "",
 )

@@ -158,6 +158,19 @@ def test_vmap(tmp_path):
   close(result["output"], Distances()(*args))
 
 
+def test_vmap_of_a_size_that_varies(tmp_path):
+  """torch.vmap leaves constants of that size in the program."""
+
+  class Rows(torch.nn.Module):
+    def forward(self, x):
+      return torch.vmap(lambda row: (row.cumsum(0), row.max()), out_dims=(1, 0))(x)
+
+  x, shapes = torch.randn(3, 5), {"x": {0: torch.export.Dim("n", min=2, max=9)}}
+  (result,) = computed(Rows(), (torch.randn(4, 5),), shapes, [{"x": x}], tmp_path)
+  for one, expected in zip(result.values(), Rows()(x), strict=True):
+    close(one, expected)
+
+
 class Experts(torch.nn.Module):
   """The experts of DeepSeek-V3: each token goes to the best experts of the best groups, which a
   mask marks. The mask is the int 1, scattered into floats."""

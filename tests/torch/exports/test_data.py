@@ -199,6 +199,14 @@ def test_two_tensors_that_one_mask_chooses_from(tmp_path):
   assert vars(model)["mask"].tolist() == [True, False, True, True] and not list(model.buffers())
 
 
+def test_two_tensors_that_a_literal_mask_chooses_from(tmp_path):
+  def function(self, a, b):
+    mask = torch.tensor([True, False, True, True])
+    return a[mask] - b[mask], a.view(1, 4)[:, mask]
+
+  export_and_compare.run(tmp_path, function, (torch.arange(4.0), torch.ones(4)))
+
+
 def test_an_index_out_of_range(tmp_path):
   _, _, program = export_and_compare.exported(
     tmp_path, lambda self, x, i: x[i.item()] * 2, (X, *n(2))

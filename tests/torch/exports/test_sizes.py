@@ -573,12 +573,13 @@ def test_masked_indices_of_a_model_stay_inside(tmp_path):
   )
 
 
-def program():
+def program(**options):
   """An exported program with the sizes a, which may be 0, and b."""
   return torch.export.export(
     FunctionModule(lambda self, x: x + 1),
     (numbers(4, 6),),
     dynamic_shapes={"x": {0: Dim("a", min=0, max=9), 1: Dim("b", min=2, max=20)}},
+    **options,
   )
 
 
@@ -610,6 +611,15 @@ def test_assumptions_are_found_and_forgotten():
     assert shapes.evaluate_expr(sympy.Eq(a, 4))
     assert [each.condition for each in assumed.found(shapes)] == [sympy.Eq(a, 4)]
   assert facts(shapes) == before
+
+
+def test_conditions_that_are_deferred_to_a_run_are_found():
+  exported = program(prefer_deferred_runtime_asserts_over_guards=True)
+  shapes = assumed.environment(exported)
+  b = exported.graph.output_node().args[0][0].meta["val"].shape[1].node.expr
+  with assumed.kept([exported]), assumed.restored(shapes):
+    assert shapes.guard_or_defer_runtime_assert(sympy.Le(b, 7), "")
+    assert [each.condition for each in assumed.found(shapes)] == [sympy.Le(b, 7)]
 
 
 def test_a_question_with_an_answer_for_unknown_sizes_assumes_nothing():
@@ -656,3 +666,20 @@ def test_a_program_for_a_gpu_checks_that_an_indexed_dimension_is_not_empty(tmp_p
     targets=("cuda:h200",),
   )
   assert "an index is out of range for a dimension of size 0" in pathlib.Path(text).read_text()
+
+
+def test_a_view_whose_sizes_are_equal_in_the_example_alone(tmp_path):
+  """Four rows are padded to eight, which the view has as one block. Other sizes have several."""
+
+  class Blocks(torch.nn.Module):
+    def forward(self, x):
+      blocks = F.pad(x, (0, 0, 0, 8 - x.shape[0] % 8)).view(-1, 8, 5)
+      return blocks * 2, blocks.sum(1)
+
+  model, shapes = Blocks(), {"x": {0: Dim("n", min=2, max=64)}}
+  husk.export(model, (torch.randn(4, 5),), tmp_path / "a.husk", dynamic_shapes=shapes)
+  program = husk.load(tmp_path / "a.husk")
+  for size in (2, 4, 8, 9, 16, 30):
+    x = torch.randn(size, 5)
+    for result, expected in zip(program(x), model(x), strict=True):
+      torch.testing.assert_close(torch.as_tensor(result), expected)

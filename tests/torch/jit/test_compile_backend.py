@@ -205,6 +205,10 @@ CASES = {
     lambda q: nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True),
     torch.rand(1, 2, 16, 8),
   ),
+  "attention of nothing": (
+    lambda q: nn.functional.scaled_dot_product_attention(q, q, q),
+    torch.rand(0, 2, 16, 8),
+  ),
   "control flow": (
     lambda x: torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x * 2, (x,)),
     X,

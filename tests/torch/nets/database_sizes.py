@@ -7,6 +7,7 @@ the export did not see.
     --zero               each size 0 in turn, as Dim(min=0) allows it
     --alone              each size in turn is another, and the rest stay
     --static             every sample of every dtype, with its own sizes; --dtypes names some
+    --layers             PyTorch's database of modules instead, with --static
     --fence [--asan HUSK_RUN]   under watch, see below
     --pack DIR           artifacts for a GPU, inputs and eager's results
     --check DIR          runs them on that GPU; --one-process is for `compute-sanitizer python ...`
@@ -53,7 +54,7 @@ import random_programs  # noqa: E402
 import torch  # noqa: E402
 from built_tools import husk_run  # noqa: E402
 from compile_operators import database  # noqa: E402
-from export_operators import Sample, compared_part, numbers, uncompiled  # noqa: E402
+from export_operators import Layer, Sample, compared_part, layers, numbers, uncompiled  # noqa: E402
 from export_operators import shapes as shapes_of  # noqa: E402
 from fenced import fenced  # noqa: E402
 from random_models import in_a_child, words  # noqa: E402
@@ -136,7 +137,8 @@ def samples(op, dtype, most):
     for number, sample in enumerate(
       itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=False), most)
     ):
-      yield Case(op.formatted_name, op, dtype, number, Sample(op, sample))
+      model = Sample(op.op if isinstance(op, Layer) else op, sample)
+      yield Case(op.formatted_name, op, dtype, number, model)
   except Exception:  # whatever the database's own code raises
     return
 
@@ -598,7 +600,7 @@ def outcomes(cases, options):
 def all_cases(options):
   wanted = options.only.split(",") if options.only else None
   begin, step = map(int, options.part.split("/"))
-  for op in database()[begin::step]:
+  for op in (layers() if options.layers else database())[begin::step]:
     if wanted and op.formatted_name not in wanted:
       continue
     if options.static:
@@ -620,6 +622,7 @@ def parsed(arguments=None):
   parser.add_argument("--zero", action="store_true", help="each size 0 in turn")
   parser.add_argument("--alone", action="store_true", help="each size in turn is another")
   parser.add_argument("--static", action="store_true", help="every sample and dtype, static")
+  parser.add_argument("--layers", action="store_true", help="the database of modules instead")
   parser.add_argument("--dtypes", help="with --static, dtypes with commas between them")
   parser.add_argument("--samples", type=int, default=60, help="with --static, at most so many")
   parser.add_argument("--batch", type=int, default=8, help="cases in one artifact")

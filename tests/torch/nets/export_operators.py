@@ -105,13 +105,20 @@ class Layer:
     self.info, self.name = info, info.name
     self.formatted_name = info.name.replace(".", "_")
 
+  supports_autograd = True
+
+  def supported_dtypes(self, device):
+    return set(self.info.dtypes)
+
   def sample_inputs(self, device, dtype, requires_grad):
     samples = self.info.module_inputs_func(
       self.info, device=device, dtype=dtype, requires_grad=requires_grad, training=False
     )
     for sample in samples:
       made, given = sample.constructor_input, sample.forward_input
-      self.op = self.info.module_cls(*made.args, **made.kwargs).eval()
+      self.op = self.info.module_cls(*made.args, **made.kwargs).eval().to(device)
+      if dtype.is_floating_point or dtype.is_complex:
+        self.op = self.op.to(dtype)
       named = dict(given.kwargs)
       first, *others = given.args or [named.pop("input")]
       yield types.SimpleNamespace(input=first, args=tuple(others), kwargs=named)
@@ -121,8 +128,11 @@ class Layer:
 
 
 def all_operators(options):
-  if not options.layers:
-    return database()
+  return layers() if options.layers else database()
+
+
+def layers():
+  """The modules of PyTorch's database that have DTYPE."""
   database()  # what the import of the other needs
   from torch.testing._internal.common_modules import module_db
 

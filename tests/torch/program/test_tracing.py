@@ -245,3 +245,13 @@ def test_one_is_a_size_if_only_operators_ask_about_it(tmp_path, caplog, model, s
   one = [x[:1] for x in args]
   torch.testing.assert_close(torch.as_tensor(husk.load(path)(*one)), model(*one))
   assert not [text for text in said(caplog) if "takes" in text]
+
+
+class Gradient(torch.nn.Module):
+  def forward(self, x):
+    return torch.func.grad(lambda x: (x.sin() * x).sum())(x)
+
+
+def test_what_torch_export_fails_at_is_explained(tmp_path):
+  with pytest.raises(husk.CompileError, match="cannot trace the model: .*\n.*torch.autograd.grad"):
+    husk.write(Gradient(), (torch.ones(3),), tmp_path)

@@ -169,8 +169,8 @@ def moved(exported: ExportedProgram) -> ExportedProgram:
       value.untyped_storage()._cdata,
       value.dtype,
       value.storage_offset(),
-      value.size(),
-      value.stride(),
+      str(value.size()),  # torch.vmap leaves constants whose sizes vary, which have no hash
+      str(value.stride()),
     )
     if key not in fakes:
       tensor = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device="cuda:0")

@@ -7,7 +7,7 @@ from __future__ import annotations
 from .. import hir
 from ..errors import Unsupported
 from ..lower import extern
-from ..lower.operators import overload
+from ..lower.extern import overload
 
 
 class Called:

@@ -264,6 +264,10 @@ def found(shapes: Any) -> list[Assumption]:
   for symbol, value in shapes.replacements.items():
     if symbol in known and symbol not in old and not _is_unbacked(symbol):
       conditions.append(sympy.Eq(symbol, value, evaluate=False))
+  # Conditions that are deferred to a run are no guards. A program defines numbers of the data.
+  for key, several in shapes.deferred_runtime_asserts.items():
+    later = several[len(promised.asserts.get(key, ())) :]
+    conditions += [one.expr for one in later if not any(map(_is_unbacked, one.expr.free_symbols))]
   guarded = {limit for condition in conditions if (limit := _limit(condition)) is not None}
   for symbol, now in shapes.var_to_range.items():
     before = known.get(symbol)

@@ -55,6 +55,8 @@ def reason(error: BaseException) -> str:
   if type(first).__name__ == "PTXASError":
     lines = [line for line in lines if "error" in line or "fatal" in line][1:] or lines[:1]
   name = type(first).__name__
+  if name in _IN_OTHER_WORDS:
+    return _IN_OTHER_WORDS[name]
   if not lines:
     return f"{name}{_raised_in(first.__traceback__)}"
   return f"{name}: " + without_temporary("\n  ".join(lines[:3]))
@@ -70,6 +72,12 @@ _DETAILS = (
   "For more",
   "Found from",
 )
+
+
+# What exceptions mean whose own texts name options that an export does not have, by their class.
+_IN_OTHER_WORDS = {
+  "NoValidChoicesError": "it has no kernel for these dtypes and sizes, and calls no library",
+}
 
 
 def without_temporary(text: str) -> str:

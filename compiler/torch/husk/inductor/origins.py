@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import inspect
 import re
 from typing import TYPE_CHECKING
 
@@ -32,8 +34,11 @@ def place(trace: str | None) -> str:
 
 def operator_place(node: torch.fx.Node) -> str:
   """The operator of a node of torch.export's graph, and the line of the model that calls it."""
-  line = place(node.meta.get("stack_trace"))
-  return f"{node.target} (near {line})" if line else str(node.target)
+  line, target = place(node.meta.get("stack_trace")), node.target
+  while isinstance(target, functools.partial):  # that Inductor has put in place of operators
+    target = target.func
+  name = getattr(target, "__name__", "") if inspect.isfunction(target) else str(target)
+  return f"{name} (near {line})" if line else name
 
 
 def operators_of(node: InductorObject) -> list[str]:

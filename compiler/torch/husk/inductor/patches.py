@@ -58,6 +58,8 @@ def husk_lines(
   is_number = "should_unwrap_unspec_arg"
   recomputed = _in_the_same_order(scheduler.SchedulerNode.recompute_size_and_body)
   splits = _of_equal_numbers(tiling_utils.get_pw_red_splits)
+  reshaped = staticmethod(_of_any_sizes(ir.View._dynamic_reshape_indexer))
+  process = classmethod(_with_sizes_of_its_own(ir.ExternKernel.process_kernel.__func__))
   replacements += [
     (ir.Reduction, "create", create),
     (lowering, "_fractional_pooling_offsets", offsets),
@@ -65,6 +67,8 @@ def husk_lines(
     (triton, is_number, _in_register(getattr(triton, is_number))),
     (scheduler.SchedulerNode, "recompute_size_and_body", recomputed),
     (tiling_utils, "get_pw_red_splits", splits),
+    (ir.ExternKernel, "process_kernel", process),
+    (ir.View, "_dynamic_reshape_indexer", reshaped),
     *repeated.replacements(),
   ]
   asserts = {
@@ -152,15 +156,10 @@ def _product(sizes: Any) -> Any:
 
 def _flattened(load: Callable[..., Any], sizes: Any) -> Callable[..., Any]:
   """The function `load` of an index and several reduced indices, as one of their flat index."""
-  from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 
   def flat(index: Any, reduced: Any) -> Any:
-    (place,) = reduced
-    places = []
-    for n, size in enumerate(sizes):
-      step = _product(sizes[n + 1 :])
-      places.append(ModularIndexing(place, step, size) if n else FloorDiv(place, step))
-    return load(index, places)
+    (number,) = reduced
+    return load(index, _place(number, sizes))
 
   return flat
 
@@ -259,6 +258,70 @@ def _of_equal_numbers(splits: Callable[..., Any]) -> Callable[..., Any]:
     return splits(n, elements, reduced, **options)
 
   return of_equal_numbers
+
+
+class _UnknownEquality(Exception):
+  """Two sizes are equal for the example, and perhaps not for others."""
+
+
+def _of_any_sizes(indexer: Callable[..., Any]) -> Callable[..., Any]:
+  """Makes `View._dynamic_reshape_indexer` right for all sizes of a view.
+
+  It takes a dimension for one of the viewed tensor if both have the same size in the example: that
+  of 8 in the view of 8 padded rows as (-1, 8, 5), which has more than one first row elsewhere.
+  Where equal sizes are not known to be equal, the place of an element is computed from its number
+  in the order of both shapes."""
+  from torch._inductor.virtualized import V
+
+  def equal(left: Any, right: Any) -> Any:
+    if not V.graph.sizevars.statically_known_equals(left, right):
+      raise _UnknownEquality
+    return left
+
+  def indexed(old_size: Any, new_size: Any, dense_dim: int | None = None) -> Any:
+    if dense_dim is not None:  # the order of a reduction
+      return indexer(old_size, new_size, dense_dim)
+    try:
+      with replaced((V.graph.sizevars, "check_equals", equal)):
+        return indexer(old_size, new_size)
+    except _UnknownEquality:
+      return lambda index: _place(_number(index, new_size), old_size)
+
+  return indexed
+
+
+def _number(index: Any, sizes: Any) -> Any:
+  """The number of an element of a shape, in the order of its dimensions."""
+  return sum(one * _product(sizes[n + 1 :]) for n, one in enumerate(index))
+
+
+def _place(number: Any, sizes: Any) -> list[Any]:
+  """The indices of the element with a number in a shape."""
+  from torch.utils._sympy.functions import FloorDiv, ModularIndexing
+
+  places = []
+  for n, size in enumerate(sizes):
+    step = _product(sizes[n + 1 :])
+    places.append(ModularIndexing(number, step, size) if n else FloorDiv(number, step))
+  return places
+
+
+def _with_sizes_of_its_own(process: Callable[..., Any]) -> Callable[..., Any]:
+  """Makes `ExternKernel.process_kernel` give each call of an operator the sizes of its own node, if
+  a constant decides them.
+
+  It calls the operator with fake tensors, and names the sizes of the result after those of the
+  node. A constant has one fake tensor for all calls and for the trace before them, which remembers
+  the sizes that it decided. torch 2.11 fails to name these a second time: a mask that is a literal
+  of the model's code could not choose from two tensors. Each call has an epoch of its own, in which
+  nothing is remembered."""
+  from torch._inductor.virtualized import V
+
+  def processed(cls: Any, *args: Any, **kwargs: Any) -> Any:
+    with replaced((V.fake_mode, "epoch", object())):
+      return process(cls, *args, **kwargs)
+
+  return processed
 
 
 def _with_conditions(find: Callable[[Any], Any], unbacked: bool) -> Callable[[Any], Any]:

@@ -137,7 +137,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   ),
   "torch._inductor.virtualized": (
     uses("ops", "the operations of the kernel that is written now"),
-    uses("graph kernel set_graph_handler", "what is compiled now", of="V"),
+    uses("fake_mode graph kernel set_graph_handler", "what is compiled now", of="V"),
   ),
   # Inductor's options.
   "torch._inductor.config": (
@@ -268,6 +268,8 @@ SURFACE: dict[str, tuple[Names, ...]] = {
       of="ExternKernel",
     ),
     uses("unflatten_args", "the call of an operator by its schema", of="FallbackKernel"),
+    replaces("_dynamic_reshape_indexer", "is right for all sizes (patches.py)", of="View"),
+    replaces("process_kernel", "forgets sizes of earlier calls (patches.py)", of="ExternKernel"),
     replaces(
       "codegen",
       "nodes that would write text, and become lines of Husk (patches.py)",
@@ -335,6 +337,11 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     replaces("is_mkldnn_conv", "keeps tensors in it around Husk's convolutions"),
   ),
   "torch._inductor.sizevars": (
+    replaces(
+      "check_equals",
+      "asks whether sizes are equal for all sizes (patches.py)",
+      of="SizeVarAllocator",
+    ),
     uses(
       "shape_env replacements evaluate_expr statically_known_equals statically_known_leq"
       " statically_known_multiple_of remove_precomputed_replacements",
@@ -640,6 +647,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   "torch._subclasses.fake_tensor": (
     uses("allow_scalar_outputs", "numbers that loops read from tensors", of="FakeTensorMode"),
     uses("FakeTensor FakeTensorMode in_kernel_invocation_manager", "fake tensors"),
+    replaces("epoch", "forgets sizes of earlier calls (patches.py)", of="FakeTensorMode"),
     replaces("run_fallback_kernel", "runs no operator on a GPU that is not there (fake_cuda.py)"),
   ),
   "torch._subclasses.fake_impls": (
@@ -749,6 +757,12 @@ SURFACE: dict[str, tuple[Names, ...]] = {
       of="Tensor",
     ),
     uses("_cdata", "which tensors share memory", of="UntypedStorage"),
+    replaces(
+      "__round__ __divmod__ __rdivmod__ __invert__ __xor__ __rxor__",
+      "computes what Python does of an int (python_numbers.py)",
+      of="SymInt",
+    ),
+    replaces("__round__", "refuses digits of a fraction (python_numbers.py)", of="SymFloat"),
   ),
   "torch._library.fake_impl": (
     replaces("create_unbacked_symint", "sizes from 0 on (torch_compat)", of="FakeImplCtx"),
@@ -786,7 +800,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
       " _assert_tensor_metadata _cdist_forward _embedding_bag _embedding_bag_forward_only"
       " _functional_assert_async _grouped_mm _histogramdd_from_bin_cts _linalg_det"
       " _linalg_slogdet _linalg_solve_ex _local_scalar_dense _native_batch_norm_legit_no_training"
-      " _pdist_forward _to_copy _trilinear _unique2 _unsafe_index _unsafe_index_put"
+      " _pdist_forward _scaled_mm _to_copy _trilinear _unique2 _unsafe_index _unsafe_index_put"
       " _unsafe_masked_index _unsafe_masked_index_put_accumulate _unsafe_view"
       " _upsample_bicubic2d_aa _upsample_bilinear2d_aa _weight_int8pack_mm",
       "operators that models reach by other names",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from .. import hir
-from ..lower.operators import overload
+from ..lower.extern import overload
 
 if TYPE_CHECKING:
   import torch

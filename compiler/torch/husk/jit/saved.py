@@ -21,7 +21,6 @@ from ..inductor.layouts import span
 from ..lower import extern
 from ..lower.operators import Operators
 from ..program import signature, weights
-from . import operators
 from .recording import Number, Run, tensor_key
 from .regions import Callee, Entry
 
@@ -630,7 +629,7 @@ class FunctionWriter:
 
 def _is_random(name: str) -> bool:
   """Whether an operator draws numbers from torch's generator, as an operator of Husk would not."""
-  op = operators.overload(name)
+  op = extern.overload(name)
   return op is not None and extern.is_random(op)
 
 

@@ -157,15 +157,34 @@ def _written(node: IrNode) -> IrNode:
 # The call
 
 
+# Functions that Inductor calls without naming an operator, and the operators that compute the same.
+OPERATORS_OF_FUNCTIONS = {
+  "extern_kernels.bias_addmm": "aten::addmm.out",
+  "extern_kernels._weight_int8pack_mm": "aten::_weight_int8pack_mm",
+}
+
+
 def _overload(node: IrNode) -> Operator:
+  op = node.op_overload
+  if op is None and (name := OPERATORS_OF_FUNCTIONS.get(node.python_kernel_name)):
+    op = overload(name)
+  if op is None or not hasattr(op, "_schema"):
+    raise Unsupported(
+      f"Inductor calls {node.python_kernel_name}, a function that is no operator of PyTorch: "
+      "write this line with other operators, or register an operator for it by "
+      "torch.library.custom_op"
+    )
+  return op
+
+
+def overload(name: str) -> Any:
+  """The torch operator of a name such as "aten::mm.out", None if there is none."""
   import torch
 
-  op = node.op_overload
-  if op is None and node.python_kernel_name == "extern_kernels.bias_addmm":
-    op = torch.ops.aten.addmm.out
-  if op is None or not hasattr(op, "_schema"):
-    raise Unsupported(f"the operator {node.python_kernel_name} has no schema")
-  return op
+  namespace, _, rest = name.partition("::")
+  operator, _, variant = rest.partition(".")
+  packet = getattr(getattr(torch.ops, namespace), operator, None)
+  return getattr(packet, variant or "default", None)
 
 
 def operator_name(op: Operator) -> str:

@@ -157,20 +157,10 @@ def _has_complex(arguments: Iterable[hir.Argument]) -> bool:
   return False
 
 
-def overload(name: str) -> Any:
-  """The torch operator of a name such as "aten::mm.out", None if there is none."""
-  import torch
-
-  namespace, _, rest = name.partition("::")
-  operator, _, variant = rest.partition(".")
-  packet = getattr(getattr(torch.ops, namespace), operator, None)
-  return getattr(packet, variant or "default", None)
-
-
 @functools.cache
 def draws_random_numbers(name: str) -> bool:
   """Whether the operator `name` draws random numbers."""
-  op = overload(name)
+  op = extern.overload(name)
   return op is not None and extern.is_random(op)
 
 

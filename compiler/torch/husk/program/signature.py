@@ -138,7 +138,10 @@ def _input(
     return Input(name, "float")
   if kind == "SymBoolArgument":
     return Input(name, "bool")
-  raise Unsupported(f"the input {name} is a {kind}")
+  raise Unsupported(f"the input {name} is a {kind}: {_ALLOWED}")
+
+
+_ALLOWED = "programs take and return tensors, numbers, bools and None"
 
 
 def _constant(name: str, value: object) -> Input:
@@ -152,7 +155,10 @@ def _constant(name: str, value: object) -> Input:
     return Input(name, "int", ranges=(str(value),), value=value)
   if isinstance(value, float):
     return Input(name, "float", value=value)
-  raise Unsupported(f"the input {name} is a {type(value).__name__} ({value!r})")
+  raise Unsupported(
+    f"the input {name} is a {type(value).__name__} ({value!r}): {_ALLOWED}; a module around the "
+    "model can call it with this value"
+  )
 
 
 def _range(size: Any, constraints: Mapping[Any, Any]) -> str | None:
@@ -198,9 +204,8 @@ def _output(
   for types, what in scalars:
     if isinstance(value, types):
       return Output(name, what, value=constant)
-  raise Unsupported(
-    f"the output {name} is a {kind if constant is None else type(constant).__name__}"
-  )
+  what = kind if constant is None else type(constant).__name__
+  raise Unsupported(f"the output {name} is a {what}: {_ALLOWED}, and add it to the results outside")
 
 
 def _paths(spec: TreeSpec) -> list[str]:

@@ -13,15 +13,17 @@ import dataclasses
 import inspect
 import logging
 import os
+import pathlib
 import sys
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import sympy
 
 from .. import prints
-from ..errors import Unsupported
-from ..inductor import assumed, torch_compat
+from ..errors import CompileError, Unsupported
+from ..inductor import assumed, failures, origins, torch_compat
 from ..inductor.replace import replaced
 from . import guards
 from .objects import Classes
@@ -71,6 +73,8 @@ def traced(
   torch cannot take apart by itself. With None for `strict` or `deferred` both are tried. Logs which
   way was needed if the first one failed, and which ranges differ from those of the Dims. If every
   way fails, the error of the first one is raised."""
+  import torch
+
   if classes is not None:
     classes.add_all_of((args, kwargs))
   asked = _asked(model, args, kwargs, dynamic_shapes)
@@ -109,7 +113,22 @@ def traced(
       logging.getLogger("husk").warning("%s", remark)
     return program
   assert failed is not None
+  if type(failed) is AssertionError:  # by which torch checks itself, and not the model
+    package = os.path.dirname(torch.__file__)
+    frames = traceback.extract_tb(failed.__traceback__)
+    own = [one for one in frames if not one.filename.startswith((package, _HUSK))]
+    place = origins.place("".join(traceback.format_list(own)))
+    raise CompileError(
+      f"torch.export cannot trace the model: {failures.reason(failed)}", _REMEDY, place
+    ) from failed
   raise failed
+
+
+_HUSK = str(pathlib.Path(__file__).resolve().parents[1])
+_REMEDY = (
+  "write this line with other operators; gradients by torch.autograd.grad under "
+  "torch.enable_grad() in place of torch.func"
+)
 
 
 def _may_help(way: _Way, first: _Way, failed: Exception) -> bool:

@@ -24,6 +24,7 @@ def table() -> dict[Any, Callable[..., Any]]:
     aten.index_add.default: reduce.index_add_of_bf16,
     **host_complex.table(),
     aten.convolution.default: _of_ints(convolution.table()[aten.convolution.default]),
+    aten._scaled_mm.default: product.scaled,
     aten._trilinear.default: _of_ints(product.table()[aten._trilinear.default]),
     **{op: _of_bytes(op) for op in resize.table()},
     **linear_algebra.exponentials(),

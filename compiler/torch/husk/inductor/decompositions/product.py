@@ -32,6 +32,46 @@ def table(library: bool = False) -> dict[Any, Callable[..., Any]]:
   }
 
 
+def in_other_dtypes() -> dict[Any, Callable[..., Any]]:
+  """Products whose result has another dtype than their factors, by operator: products of factors
+  that are converted first."""
+  import torch
+
+  aten = torch.ops.aten
+  return {
+    aten.mm.dtype: functools.partial(_converted, aten.mm.default),
+    aten.bmm.dtype: functools.partial(_converted, aten.bmm.default),
+  }
+
+
+def _converted(
+  product: Callable[..., Any], x: torch.Tensor, y: torch.Tensor, dtype: torch.dtype
+) -> Any:
+  return product(x.to(dtype), y.to(dtype))
+
+
+def scaled(
+  x: torch.Tensor,
+  y: torch.Tensor,
+  x_scale: torch.Tensor,
+  y_scale: torch.Tensor,
+  bias: torch.Tensor | None = None,
+  result_scale: torch.Tensor | None = None,
+  out_dtype: torch.dtype | None = None,
+  use_fast_accum: bool = False,
+) -> Any:
+  """A product of matrices in fp8 that have one scale, or one for each row of x and each column of
+  y. Scales of blocks have other shapes."""
+  import torch
+
+  shapes = (x_scale.shape, (x.shape[0], 1)), (y_scale.shape, (1, y.shape[1]))
+  known = all(tuple(shape) in ((), (1,), (1, 1), of_rows) for shape, of_rows in shapes)
+  if not known or result_scale is not None or x_scale.dtype is not torch.float32:
+    return NotImplemented
+  result = (x.to(torch.float32) @ y.to(torch.float32)) * x_scale * y_scale
+  return (result if bias is None else result + bias).to(out_dtype or x.dtype)
+
+
 def _is_kept(dtypes: Sequence[torch.dtype], x: torch.Tensor, y: torch.Tensor) -> bool:
   """Whether a product of these matrices is not decomposed: a template or a library computes it, or
   there is none for complex numbers. There is no template for a product without rows or columns."""
