@@ -26,6 +26,7 @@ typedef int32_t Int32Vector __attribute__((vector_size(HUSK_VECTOR_BYTES)));
 constexpr int kPanelVectors = static_cast<int>(kPanelColumns) / kLaneCount<float>;
 constexpr int kMostAlong = 8;         // codes of a word
 constexpr int kCodeRows = 4;          // rows that are multiplied with a panel at once
+constexpr int64_t kAhead = 1024;      // words of a panel that are fetched ahead
 constexpr int64_t kFewCodeRows = 12;  // up to so many rows, codes are read for kCodeRows at a time
 constexpr int64_t kCodeDepth = 4096;  // elements of a row that are in scratch memory at a time
 // Their distance from row to row. Rows that lie 2^n bytes apart share lines of the first-level
@@ -216,6 +217,8 @@ void add_panel(const Codes& codes, const Quantization& q, const DepthSlice& slic
   slice.each_group([&](int64_t g, int64_t from, int64_t to) {
     Vector<float> part[R][C][V] = {};
     for (int64_t d = from; d < to; d += A, words += kPanelColumns) {
+      // The processor loads ahead, but not far enough for one stream.
+      __builtin_prefetch(words + kAhead, 0, 2);
       UInt32Vector block[V];
       HUSK_UNROLL
       for (int v = 0; v < V; ++v) block[v] = load_words(words + v * L);
