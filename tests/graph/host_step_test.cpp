@@ -41,6 +41,7 @@ husk_status square(const husk_op_context* context, const husk_op_arg* args, uint
 husk_status square_on_host(const husk_op_context* context, const husk_op_arg* args, uint32_t count,
                            husk_error* error) {
   if (context->stream) return refuse(error, "an op of the host has no stream");
+  if (context->device) return refuse(error, "an op beside a device does not know it");
   return square(context, args, count, error);
 }
 

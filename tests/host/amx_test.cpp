@@ -76,7 +76,7 @@ class Amx : public HostDevice {
     const husk_op_context context = HUSK_OP_CONTEXT_INIT;
     host::Cancellation cancellation(context);
     const husk_threads pool{nullptr, threads, nullptr};
-    const host::ProductSplit split(product, *static_cast<host::Device*>(device), &pool);
+    const host::ProductSplit split(product, static_cast<host::Device*>(device)->features, &pool);
     for (int64_t part = 0; part < split.parts(); ++part) {
       host::Product p = product;
       p.cancellation = &cancellation;

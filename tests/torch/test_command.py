@@ -170,8 +170,9 @@ def test_a_terminal_shows_the_stages(tmp_path):
   shown = text.decode()
   assert process.returncode == 0, shown
   stages = re.findall(r"\x1b\[Khusk: (\[\d/\d\] [^(]+) \(0 s\)", shown)
-  assert stages[:2] == ["[1/5] trace: forward", "[2/5] host_avx2: forward"]
-  assert "[3/5] host_avx2: images" in stages and stages[-1].startswith("[4/5] weights")
+  assert stages[:2] == ["[1/6] trace: forward", "[2/6] codes of weights"]
+  assert "[3/6] host_avx2: forward" in stages and "[4/6] host_avx2: images" in stages
+  assert stages[-1].startswith("[5/6] weights")
 
 
 BRANCH = """

@@ -3,6 +3,7 @@
 // Documentation/arch/x86/xstate.rst of Linux for the permission to use tiles.
 #include "cpu.h"
 
+#include <atomic>
 #include <cstdio>
 #include <cstring>
 
@@ -134,6 +135,17 @@ int32_t rank_of(Features cpu) {
 }
 
 }  // namespace
+
+Features features_of_this_cpu() {
+  // 0 before the first call; threads that call at the same time store the same.
+  static std::atomic<uint64_t> known{0};
+  uint64_t bits = known.load(std::memory_order_relaxed);
+  if (bits == 0) {
+    bits = cpu_features().bits;
+    known.store(bits, std::memory_order_relaxed);
+  }
+  return {bits};
+}
 
 const char* best_target(Features cpu) {
   const Target* best = nullptr;

@@ -46,6 +46,10 @@ constexpr Features kNone{0};
 // process to use tiles; a CPU without it has none of the features of AMX.
 Features cpu_features();
 
+// The same, asked once in a process: the instruction takes tens of microseconds on a virtual
+// machine, too long for a call of an op.
+Features features_of_this_cpu();
+
 // The name of the target with the most features among those whose images such a CPU runs; null if
 // it runs none.
 const char* best_target(Features cpu);

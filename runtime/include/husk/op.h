@@ -56,10 +56,12 @@ typedef struct husk_op_arg {
 /** The environment of one call of an op: its device, stream and threads. The runtime fills the
  * struct; it is valid during the call. Minimum size: through `threads`. */
 typedef struct husk_op_context {
-  uint32_t struct_size;        /**< Size of the struct in the runtime's version. */
-  uint32_t reserved;           /**< 0. */
-  void* user;                  /**< husk_op.user. */
-  void* device;                /**< The port's handle of the device. */
+  uint32_t struct_size; /**< Size of the struct in the runtime's version. */
+  uint32_t reserved;    /**< 0. */
+  void* user;           /**< husk_op.user. */
+  /** The port's handle of the device; NULL for an op of HUSK_OP_ON_HOST beside a device that does
+   * not compute in the host's memory. */
+  void* device;
   void* stream;                /**< The stream on which the op enqueues its work; NULL in a step
                                   whose tensors lie in host memory beside the device. */
   const husk_threads* threads; /**< The application's threads; NULL: the calling thread only. */

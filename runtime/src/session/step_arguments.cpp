@@ -491,10 +491,11 @@ Status StepArguments::call_operator(uint32_t step, bool prepare, void* stream, h
   const husk_op_fn function = prepare ? entry.prepare : entry.call;
   if (!function) return Status::ok;
   const husk_engine_options& options = program.engine->options;
+  const bool is_beside = device == Device::host && !program.engine->properties.host_memory;
   const husk_op_context context = {sizeof(husk_op_context),
                                    0,
                                    entry.user,
-                                   session_->device(),
+                                   is_beside ? nullptr : session_->device(),
                                    device == Device::host ? nullptr : stream,
                                    options.threads,
                                    options.cancel,

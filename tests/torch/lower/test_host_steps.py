@@ -650,3 +650,38 @@ def test_bytes_of_tensors_of_sizes_that_vary():
   assert download == f"copy (write x_on_host, read x[0, {extent}])"
   (first, *_) = lines([hir.Literal(0), n], [n, one])
   assert first.startswith("buffer x_on_host bytes 0 ")
+
+
+def test_a_step_computes_with_the_features_of_the_cpu(tmp_path, monkeypatch):
+  """Layers of an LSTM multiply matrices by kernels for the CPU's instruction set, which the device
+  of the program does not know. Programs without kernels run on the fake driver."""
+  torch.manual_seed(0)
+
+  class Layers(torch.nn.Module):
+    def __init__(self):
+      super().__init__()
+      self.first, self.second = torch.nn.LSTM(5, 3), torch.nn.LSTM(3, 7)
+
+    def forward(self, x, h, c, h2, c2):
+      y, (h, c) = self.first(x, (h, c))
+      z, (h2, c2) = self.second(y, (h2, c2))
+      return z, h, c, h2, c2
+
+  shapes = ((6, 4, 5), (1, 4, 3), (1, 4, 3), (1, 4, 7), (1, 4, 7))
+  inputs = tuple(torch.randn(shape) for shape in shapes)
+  model = Layers().eval()
+  folder = pathlib.Path(built_tools.built("husk-run")).parents[1] / "fake_driver"
+  if not folder.exists():
+    pytest.skip("the fake driver is not built")
+  monkeypatch.setenv("LD_LIBRARY_PATH", str(folder))
+  husk.export(model, inputs, tmp_path / "made.husk", targets=("cuda:h200",), keep=tmp_path)
+  text = (tmp_path / "model.hir").read_text()
+  assert text.count('extern "aten::mkldnn_rnn_layer"') == 2 and " launch " not in text
+  named = {str(number): x for number, x in enumerate(inputs)}
+  code, outputs, text = built_tools.husk_run(
+    tmp_path / "made.husk", tmp_path, named, "--device=cuda"
+  )
+  assert code == 0, text
+  with torch.no_grad():
+    for number, right in enumerate(model(*inputs)):
+      torch.testing.assert_close(outputs[str(number)], right, rtol=1e-5, atol=1e-5)

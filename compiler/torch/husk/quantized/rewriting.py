@@ -325,10 +325,10 @@ class _Constants:
     self._reached: dict[torch.fx.Node, bool] = {}
 
   def leading_to(self, node: torch.fx.Node) -> _Reached | None:
-    """What a node is computed from, if these are constants alone."""
+    """What a node is computed from, if these are constants alone, and at least one."""
     nodes: dict[torch.fx.Node, None] = {}
     leaves: dict[torch.Tensor, str] = {}
-    if not self._visit(node, nodes, leaves):
+    if not self._visit(node, nodes, leaves) or not leaves:
       return None
     return _Reached(leaves, list(nodes))
 

@@ -7,6 +7,7 @@
 #include <husk/detail/struct_size.h>
 
 #include "core/checked.h"
+#include "device.h"
 #include "error.h"
 
 namespace husk::host {
@@ -273,10 +274,10 @@ husk_status Arguments::check_result(ArgumentPlace index) const {
   return argument_error(index, HUSK_INVALID_ARGUMENT, "is not a result");
 }
 
-husk_status Arguments::get_device(const Device*& out) const {
-  out = static_cast<const Device*>(context->device);
-  if (out) return HUSK_OK;
-  return fail(error, HUSK_INVALID_ARGUMENT, "%s: the context has no device of the host port", op);
+husk_status Arguments::get_features(Features& out) const {
+  const auto* device = static_cast<const Device*>(context->device);
+  out = device ? device->features : features_of_this_cpu();
+  return HUSK_OK;
 }
 
 husk_status Arguments::unsupported_dtype(ArgumentPlace index) const {

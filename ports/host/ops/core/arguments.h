@@ -7,6 +7,7 @@
 
 #include "core/activation.h"
 #include "core/cancellation.h"
+#include "cpu.h"
 
 namespace husk::host {
 
@@ -40,7 +41,6 @@ class ArgumentPlace {
 constexpr uint32_t kNoArgument = 0xffffffff;
 
 class Arguments;
-struct Device;
 
 // The bytes of husk_op_context.scratch that a call needs: for the thread that calls the op, and for
 // each other one. Both are multiples of 64.
@@ -143,8 +143,9 @@ class Arguments {
   // Reads a dimension of a tensor of this rank. A negative one counts from the end. Rank 0 takes 0
   // and -1. `out` is never negative.
   [[nodiscard]] husk_status get_dim(ArgumentPlace index, int32_t rank, int32_t& out) const;
-  // Reads the device of the context. It says which instruction set matrix products may use.
-  [[nodiscard]] husk_status get_device(const Device*& out) const;
+  // Reads the features of the CPU that the op may use: those of the context's device. An op that
+  // runs beside another device has none, and gets those of this CPU.
+  [[nodiscard]] husk_status get_features(Features& out) const;
 
   // The following functions fill `error` and return its code.
   husk_status unsupported_dtype(ArgumentPlace index) const;

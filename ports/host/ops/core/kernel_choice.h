@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "device.h"
+#include "cpu.h"
 
 namespace husk::host {
 
@@ -30,11 +30,11 @@ struct KernelFor {
   }
 #endif
 
-// The last kernel whose features the device has. The first one runs on every CPU of the machine.
+// The last kernel whose features the CPU has. The first one runs on every CPU of the machine.
 template <class Kernel, size_t N>
-Kernel best_kernel(const Device& device, const KernelFor<Kernel> (&kernels)[N]) {
+Kernel best_kernel(Features cpu, const KernelFor<Kernel> (&kernels)[N]) {
   size_t best = N - 1;
-  while (best > 0 && !device.features.has(kernels[best].needs)) --best;
+  while (best > 0 && !cpu.has(kernels[best].needs)) --best;
   return kernels[best].kernel;
 }
 

@@ -1,7 +1,7 @@
 // The product of matrices of i8, summed in i32: the kernels and their choice.
 #pragma once
 
-#include "device.h"
+#include "cpu.h"
 #include "linalg/product.h"
 
 namespace husk::host {

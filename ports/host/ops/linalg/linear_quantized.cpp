@@ -106,11 +106,11 @@ husk_status linear_quantized(const Arguments& args) {
     const husk_op_arg& residual = args[kResidual];
     product.residual = {residual.data, residual.strides[0], residual.strides[1]};
   }
-  const Device* device = nullptr;
+  Features cpu{};
   HUSK_TRY(args.get_activation(kActivation, product.activation));
-  HUSK_TRY(args.get_device(device));
+  HUSK_TRY(args.get_features(cpu));
   product.dtype = static_cast<husk_dtype>(out.dtype);
-  if (!product_kernels(*device, product.dtype, format)) return args.unsupported_dtype(kInput);
+  if (!product_kernels(cpu, product.dtype, format)) return args.unsupported_dtype(kInput);
   if (numel(out) == 0) return HUSK_OK;
   product.m = out.sizes[0];
   product.n = n;
@@ -126,7 +126,7 @@ husk_status linear_quantized(const Arguments& args) {
   product.out = out.data;
   product.out_row = out.strides[0];
   product.out_column = out.strides[1];
-  run_product_in_parts(args, *device, product);
+  run_product_in_parts(args, cpu, product);
   return HUSK_OK;
 }
 
@@ -145,8 +145,8 @@ husk_status pack_linear_quantized(const Arguments& args, husk_packing& packing) 
   if (packing.argument != kWeight) return HUSK_OK;
   Format format = {};
   HUSK_TRY(get_format(args, format));
-  const Device* device = nullptr;
-  HUSK_TRY(args.get_device(device));
+  Features cpu{};
+  HUSK_TRY(args.get_features(cpu));
   const husk_op_arg& weight = args[kWeight];
   // A file fixes the sizes of a constant, and with them an even number of codes: the last code of
   // an odd row is one that nobody reads.
@@ -157,7 +157,7 @@ husk_status pack_linear_quantized(const Arguments& args, husk_packing& packing) 
       weight.sizes[0],
       {weight.data, format.bits == 4 ? 1 : weight.strides[1], weight.strides[0], format, {}},
       &args.cancellation};
-  packing.bytes = static_cast<uint64_t>(product_pack(*device, matrix, packing.data));
+  packing.bytes = static_cast<uint64_t>(product_pack(cpu, matrix, packing.data));
   return HUSK_OK;
 }
 

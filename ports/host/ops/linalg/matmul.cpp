@@ -70,7 +70,7 @@ const void* batch_of(const husk_op_arg& tensor, int64_t stride, int64_t batch) {
 husk_status multiply(const Arguments& args, const Operands& at,
                      Activation activation = Activation::None) {
   HUSK_TRY(check_operands(args, at));
-  const Device* device = nullptr;
+  Features cpu{};
   Product product = {};
   product.alpha = 1;
   product.activation = activation;
@@ -82,7 +82,7 @@ husk_status multiply(const Arguments& args, const Operands& at,
     HUSK_TRY(args.get_number(at.alpha, product.alpha));
     adds = product.beta != 0;  // as in PyTorch, beta = 0 ignores self, even if it holds NaN
   }
-  HUSK_TRY(args.get_device(device));
+  HUSK_TRY(args.get_features(cpu));
   const husk_op_arg a = with_safe_strides(args[at.a]), b = with_safe_strides(args[at.b]),
                     &out = args[at.out];
   const int32_t row = at.rank - 2, column = at.rank - 1;
@@ -94,11 +94,11 @@ husk_status multiply(const Arguments& args, const Operands& at,
   product.out_column = out.strides[column];
   product.b = {nullptr, b.strides[row], b.strides[column], {b.dtype, 0}, {args.packed(at.b), 0}};
   if (numel(out) == 0) return HUSK_OK;
-  const ProductKernels* kernels = product_kernels(*device, product.dtype, product.b.format);
+  const ProductKernels* kernels = product_kernels(cpu, product.dtype, product.b.format);
   if (!kernels) return args.unsupported_dtype(at.a);
   const bool batched = at.rank == 3;
   const int64_t batches = batched ? out.sizes[0] : 1;
-  const ProductSplit split(product, *device, args.context->threads);
+  const ProductSplit split(product, cpu, args.context->threads);
   const int64_t parts = batches * split.parts();
   const double work = static_cast<double>(numel(out)) * static_cast<double>(product.k);
   run_in_parts(args, parts, work, [&](Parts& taken) {
@@ -113,7 +113,7 @@ husk_status multiply(const Arguments& args, const Operands& at,
       if (adds)
         p.self = {batch_of(args[at.self], batched ? self[0] : 0, i), self[row], self[column]};
       split.restrict_to(p, part % split.parts());
-      product_run(*device, kernels, p);
+      product_run(cpu, kernels, p);
     }
   });
   return HUSK_OK;
@@ -148,9 +148,9 @@ husk_status linear(const Arguments& args) {
     const husk_op_arg& residual = args[kResidual];
     product.residual = {residual.data, residual.strides[0], residual.strides[1]};
   }
-  const Device* device = nullptr;
+  Features cpu{};
   HUSK_TRY(args.get_activation(kActivation, product.activation));
-  HUSK_TRY(args.get_device(device));
+  HUSK_TRY(args.get_features(cpu));
   product.dtype = static_cast<husk_dtype>(out.dtype);
   if (!has_kernels(product.dtype)) return args.unsupported_dtype(kInput);
   if (numel(out) == 0) return HUSK_OK;
@@ -167,15 +167,15 @@ husk_status linear(const Arguments& args) {
   product.out = out.data;
   product.out_row = out.strides[0];
   product.out_column = out.strides[1];
-  run_product_in_parts(args, *device, product);
+  run_product_in_parts(args, cpu, product);
   return HUSK_OK;
 }
 
 husk_status pack_operand(const Arguments& args, ArgumentPlace operand, int32_t along,
                          husk_packing& packing) {
   if (packing.argument != operand) return HUSK_OK;
-  const Device* device = nullptr;
-  HUSK_TRY(args.get_device(device));
+  Features cpu{};
+  HUSK_TRY(args.get_features(cpu));
   HUSK_TRY(args.check_tensor(operand, 2, 2));
   const husk_op_arg& b = args[operand];
   const int32_t across = 1 - along;
@@ -184,7 +184,7 @@ husk_status pack_operand(const Arguments& args, ArgumentPlace operand, int32_t a
                                  b.sizes[across],
                                  {b.data, b.strides[along], b.strides[across], {b.dtype, 0}, {}},
                                  &args.cancellation};
-  packing.bytes = static_cast<uint64_t>(product_pack(*device, matrix, packing.data));
+  packing.bytes = static_cast<uint64_t>(product_pack(cpu, matrix, packing.data));
   return HUSK_OK;
 }
 
@@ -221,11 +221,11 @@ husk_status addbmm(const Arguments& args) {
   HUSK_TRY(args.check_size(at.out, 1, b.sizes[2], "the columns of the second matrices"));
   int64_t self[2] = {};
   Product product = {};
-  const Device* device = nullptr;
+  Features cpu{};
   HUSK_TRY(broadcast_self(args, at, self));
   HUSK_TRY(args.get_number(at.beta, product.beta));
   HUSK_TRY(args.get_number(at.alpha, product.alpha));
-  HUSK_TRY(args.get_device(device));
+  HUSK_TRY(args.get_features(cpu));
   product.cancellation = &args.cancellation;
   product.scratch = args.scratch();
   product.dtype = out.dtype;
@@ -238,7 +238,7 @@ husk_status addbmm(const Arguments& args) {
   if (numel(out) == 0) return HUSK_OK;
   if (product.beta != 0) product.self = {args[at.self].data, self[0], self[1]};
   product.b = {nullptr, b.strides[1], b.strides[2], {b.dtype, 0}, {}};
-  const ProductKernels* kernels = product_kernels(*device, product.dtype, product.b.format);
+  const ProductKernels* kernels = product_kernels(cpu, product.dtype, product.b.format);
   if (!kernels) return args.unsupported_dtype(at.a);
   // Products over nothing are all 0, so that one of them stands for every matrix of the batches.
   if (a.sizes[0] == 0) product.k = 0;
@@ -247,7 +247,7 @@ husk_status addbmm(const Arguments& args) {
     product.a = {batch_of(a, a.strides[0], i), a.strides[1], a.strides[2]};
     product.b.data = batch_of(b, b.strides[0], i);
     Product p = product;
-    product_run(*device, kernels, p);
+    product_run(cpu, kernels, p);
     product.self = {out.data, out.strides[0], out.strides[1]};
     product.beta = 1;
   }
@@ -291,9 +291,9 @@ husk_status int_mm(const Arguments& args) {
   HUSK_TRY(args.check_size(at.out, 0, a.sizes[0], "the rows of the first matrix"));
   HUSK_TRY(args.check_size(at.out, 1, b.sizes[1], "the columns of the second matrix"));
   if (numel(out) == 0) return HUSK_OK;
-  const Device* device = nullptr;
-  HUSK_TRY(args.get_device(device));
-  const IntProductRun run = best_kernel(*device, kIntProducts);
+  Features cpu{};
+  HUSK_TRY(args.get_features(cpu));
+  const IntProductRun run = best_kernel(cpu, kIntProducts);
   const IntProduct product = {out.sizes[0],
                               out.sizes[1],
                               a.sizes[1],

@@ -65,7 +65,7 @@ constexpr ProductKernels kProducts[] = {
 #include <dtypes.def>
 };
 
-// The first row from `row` on that the device has for these formats.
+// The first row from `row` on that the CPU has for these formats.
 const ProductKernels* next_row(const ProductKernels* row, Features cpu, husk_dtype a, Format b) {
   for (; row != kProducts + sizeof kProducts / sizeof *kProducts; ++row)
     if (row->a == a && row->b.dtype == b.dtype && row->b.bits == b.bits && row->run &&
@@ -76,17 +76,17 @@ const ProductKernels* next_row(const ProductKernels* row, Features cpu, husk_dty
 
 }  // namespace
 
-const ProductKernels* product_kernels(const Device& device, husk_dtype a, Format b) {
-  return next_row(kProducts, device.features, a, b);
+const ProductKernels* product_kernels(Features cpu, husk_dtype a, Format b) {
+  return next_row(kProducts, cpu, a, b);
 }
 
-void product_run(const Device& device, const ProductKernels* kernels, Product& product) {
+void product_run(Features cpu, const ProductKernels* kernels, Product& product) {
   while (kernels && !kernels->run(product))
-    kernels = next_row(kernels + 1, device.features, kernels->a, kernels->b);
+    kernels = next_row(kernels + 1, cpu, kernels->a, kernels->b);
 }
 
-int64_t product_pack(const Device& device, const ProductPacking& packing, void* to) {
-  const ProductKernels* kernels = product_kernels(device, packing.dtype, packing.b.format);
+int64_t product_pack(Features cpu, const ProductPacking& packing, void* to) {
+  const ProductKernels* kernels = product_kernels(cpu, packing.dtype, packing.b.format);
   return kernels && kernels->pack ? kernels->pack(packing, to) : 0;
 }
 

@@ -8,8 +8,6 @@
 
 namespace husk::host {
 
-struct Device;
-
 // The element types of product_run_plain, but for those that have kernels.
 constexpr unsigned kPlainProducts = Ints | Halves | Complexes;
 
@@ -27,15 +25,15 @@ struct ProductKernels {
   int64_t (*pack)(const ProductPacking& packing, void* to);
 };
 
-// The best kernels that the device has for operands of these formats; null if there are none.
-const ProductKernels* product_kernels(const Device& device, husk_dtype a, Format b);
+// The best kernels that the CPU has for operands of these formats; null if there are none.
+const ProductKernels* product_kernels(Features cpu, husk_dtype a, Format b);
 
 // Computes a product with `kernels`, which product_kernels() returned for its formats, or with
 // other kernels of these formats. May transpose the product.
-void product_run(const Device& device, const ProductKernels* kernels, Product& product);
+void product_run(Features cpu, const ProductKernels* kernels, Product& product);
 
 // Returns the bytes of the packed matrix, and writes it to `to` if that is not null. Returns 0 if
 // products of these formats and sizes do not use one.
-int64_t product_pack(const Device& device, const ProductPacking& packing, void* to);
+int64_t product_pack(Features cpu, const ProductPacking& packing, void* to);
 
 }  // namespace husk::host

@@ -19,11 +19,11 @@ struct ProductSplit {
   int64_t rows, columns;   // the number of parts
   int64_t bytes, b_bytes;  // of an element of a and of b
 
-  ProductSplit(const Product& p, const Device& device, const husk_threads* threads)
+  ProductSplit(const Product& p, Features cpu, const husk_threads* threads)
       : bytes(dtype_bytes(p.dtype)), b_bytes(dtype_bytes(p.b.format.dtype)) {
     constexpr int64_t kMaxColumns = 256, kColumnStep = 64, kFewColumns = 32;
     constexpr double kMinWork = 1 << 17;
-    const bool amx = device.features.has(cpu_set::kAmx) && p.dtype == HUSK_BF16;
+    const bool amx = cpu.has(cpu_set::kAmx) && p.dtype == HUSK_BF16;
     // The most rows of a block of the kernels, and a multiple of the rows that they compute at
     // once.
     const int64_t max_rows = amx ? 256 : 216, row_step = amx ? 32 : 12;
@@ -69,10 +69,9 @@ struct ProductSplit {
 
 // Computes a product, for whose formats there are kernels and whose output is not empty, on all
 // threads.
-inline void run_product_in_parts(const Arguments& args, const Device& device,
-                                 const Product& product) {
-  const ProductSplit split(product, device, args.context->threads);
-  const ProductKernels* kernels = product_kernels(device, product.dtype, product.b.format);
+inline void run_product_in_parts(const Arguments& args, Features cpu, const Product& product) {
+  const ProductSplit split(product, cpu, args.context->threads);
+  const ProductKernels* kernels = product_kernels(cpu, product.dtype, product.b.format);
   const double work = static_cast<double>(product.m) * static_cast<double>(product.n) *
                       static_cast<double>(product.k);
   run_in_parts(args, split.parts(), split.rows, work, [&](Parts& taken) {
@@ -81,7 +80,7 @@ inline void run_product_in_parts(const Arguments& args, const Device& device,
       p.cancellation = &taken.cancellation;
       p.scratch = taken.scratch;
       split.restrict_to(p, part);
-      product_run(device, kernels, p);
+      product_run(cpu, kernels, p);
     }
   });
 }

@@ -21,9 +21,9 @@ namespace {
 using Run = void (*)(const Attention& attention, int64_t part, Cancellation& cancellation,
                      void* scratch);
 
-Run run_of(const Device& device) {
+Run run_of(Features cpu) {
   constexpr KernelFor<Run> kRuns[] = HUSK_KERNELS(attention_run);
-  return best_kernel(device, kRuns);
+  return best_kernel(cpu, kRuns);
 }
 
 // Divides the rows of each head of the keys into parts of about the same size. The division does
@@ -109,13 +109,13 @@ husk_status attention(const Arguments& args) {
   }
   a.scale = a.width > 0 ? 1 / std::sqrt(static_cast<double>(a.width)) : 1;
   if (!args.none(kScale)) HUSK_TRY(args.get_number(kScale, a.scale));
-  const Device* device = nullptr;
-  HUSK_TRY(args.get_device(device));
+  Features cpu{};
+  HUSK_TRY(args.get_features(cpu));
   const int32_t dtype = a.out->dtype;
   if (!has_kernels(dtype)) return args.unsupported_dtype(kQuery);
   if (numel(*a.out) == 0) return HUSK_OK;
   divide(a);
-  const Run run = run_of(*device);
+  const Run run = run_of(cpu);
   const int64_t parts = a.query.sizes[0] * a.heads * a.parts_of_head;
   const double work = static_cast<double>(numel(*a.out)) * 2 * static_cast<double>(a.key_count);
   run_in_parts(args, parts, work, [&](Parts& own) {

@@ -233,9 +233,9 @@ void move_points_first(Convolution& c) {
   }
 }
 
-const ConvolutionKernels* kernels_of(const Device& device) {
+const ConvolutionKernels* kernels_of(Features cpu) {
   constexpr KernelFor<const ConvolutionKernels*> kKernels[] = HUSK_KERNELS(&convolution);
-  return best_kernel(device, kKernels);
+  return best_kernel(cpu, kKernels);
 }
 
 // ConvolutionParts::next for a source that is a Parts.
@@ -243,8 +243,8 @@ bool next_part(void* source, int64_t& part) { return static_cast<Parts*>(source)
 
 husk_status run(const Arguments& args, ArgumentPlace out, Convolution& c) {
   constexpr uint32_t kInput = kPlain["input"], kWeight = kPlain["weight"];
-  const Device* device;
-  HUSK_TRY(args.get_device(device));
+  Features cpu{};
+  HUSK_TRY(args.get_features(cpu));
   c.packed = args.packed(kWeight);
   c.packs = c.packed != nullptr;
   if (!c.transposed) {
@@ -253,7 +253,7 @@ husk_status run(const Arguments& args, ArgumentPlace out, Convolution& c) {
   }
   return visit_argument<Floats | Halves>(args, kInput, [&](auto) {
     if (numel(args[out]) == 0) return;
-    const ConvolutionKernels* kernels = kernels_of(*device);
+    const ConvolutionKernels* kernels = kernels_of(cpu);
     const double work = static_cast<double>(numel(args[out])) *
                         static_cast<double>(c.in_channels * c.taps);
     const auto [parts, positions] = kernels->count_parts(c);
@@ -429,11 +429,11 @@ husk_status get_pair(const Arguments& args, ConvolutionPair& pair) {
 husk_status pack_convolution(const Arguments& args, husk_packing& packing) {
   constexpr uint32_t kWeight = kPlain["weight"];
   Convolution c{};
-  const Device* device;
-  HUSK_TRY(args.get_device(device));
+  Features cpu{};
+  HUSK_TRY(args.get_features(cpu));
   if (packing.argument != kWeight || !get_packing(args, c)) return HUSK_OK;
   int64_t method = 0;
-  packing.bytes = static_cast<uint64_t>(kernels_of(*device)->pack(c, packing.data, &method));
+  packing.bytes = static_cast<uint64_t>(kernels_of(cpu)->pack(c, packing.data, &method));
   packing.layout = static_cast<uint64_t>(8 * c.groups + 4 * c.transposed + method);
   return HUSK_OK;
 }
@@ -451,24 +451,24 @@ husk_status pack_convolution_depthwise(const Arguments& args, husk_packing& pack
   if (!is_second && packing.argument != kFirst.weight) return HUSK_OK;
   const PairPlaces& at = is_second ? kSecond : kFirst;
   Convolution c{};
-  const Device* device;
-  HUSK_TRY(args.get_device(device));
+  Features cpu{};
+  HUSK_TRY(args.get_features(cpu));
   // A run reports what is wrong.
   if (get_pair_weight(args, at, c) != HUSK_OK) return HUSK_OK;
   c.groups = is_second ? args[at.weight].sizes[0] : 1;
   if (is_second && c.taps > kMaxPairTaps) return HUSK_OK;
   set_channels(args[at.weight], c);
-  packing.bytes = static_cast<uint64_t>(kernels_of(*device)->pack_pair(c, is_second, packing.data));
+  packing.bytes = static_cast<uint64_t>(kernels_of(cpu)->pack_pair(c, is_second, packing.data));
   return HUSK_OK;
 }
 
 husk_status convolution_depthwise(const Arguments& args) {
   ConvolutionPair pair{};
   HUSK_TRY(get_pair(args, pair));
-  const Device* device;
-  HUSK_TRY(args.get_device(device));
+  Features cpu{};
+  HUSK_TRY(args.get_features(cpu));
   const husk_op_arg& out = args[kPairOut];
-  const ConvolutionKernels* kernels = kernels_of(*device);
+  const ConvolutionKernels* kernels = kernels_of(cpu);
   const bool is_empty = numel(out) == 0;
   const ConvolutionPartCount count = is_empty ? ConvolutionPartCount{}
                                               : kernels->count_pair_parts(pair);

@@ -23,7 +23,7 @@ struct Lstm {
   const husk_op_arg *state_weight, *input_bias, *state_bias, *state, *cell, *out, *last_state,
       *last_cell;
   const void *packed_input_weight, *packed_state_weight;  // null if there is none
-  const Device* device;
+  Features cpu{};
   int64_t steps, sequences, width, hidden;
   bool reverse;
 };
@@ -49,7 +49,7 @@ void multiply(const Arguments& args, const Lstm& l, MatrixView a, const husk_op_
   p.out_row = gates.row;
   p.out_column = 1;
   p.alpha = p.beta = 1;
-  run_product_in_parts(args, *l.device, p);
+  run_product_in_parts(args, l.cpu, p);
 }
 
 // The rows of a state from sequence `first` on. A state has shape [1, sequences, hidden] or
@@ -104,9 +104,9 @@ void multiply_inputs(const Arguments& args, const Lstm& l, const Chunk& c, float
 
 using CellRun = void (*)(const LstmCell& cell);
 
-CellRun cell_of(const Device& device) {
+CellRun cell_of(Features cpu) {
   constexpr KernelFor<CellRun> kCells[] = HUSK_KERNELS(lstm_cell);
-  return best_kernel(device, kCells);
+  return best_kernel(cpu, kCells);
 }
 
 // Computes the state after `step` from the state `before` it.
@@ -118,7 +118,7 @@ void run_step(const Arguments& args, const Lstm& l, const Chunk& c, int64_t step
   const MatrixView out = step_of(*l.out, step, c.first), cell = rows_of(*l.last_cell, c.first),
                    last = rows_of(*l.last_state, c.first);
   const double work = static_cast<double>(c.rows) * static_cast<double>(l.hidden) * kCellWork;
-  const CellRun run_cell = cell_of(*l.device);
+  const CellRun run_cell = cell_of(l.cpu);
   run_in_parts(args, c.rows, work, [&](Parts& taken) {
     for (int64_t i = 0; taken.next(i);)
       run_cell({gates + i * row, l.state_bias ? static_cast<float*>(l.state_bias->data) : nullptr,
@@ -240,7 +240,7 @@ husk_status rnn_layer(const Arguments& args) {
   l.last_cell = &args[kCy];
   l.packed_input_weight = args.packed(kWeight0);
   l.packed_state_weight = args.packed(kWeight1);
-  HUSK_TRY(args.get_device(l.device));
+  HUSK_TRY(args.get_features(l.cpu));
   if (l.sequences > 0) run(args, l);
   return HUSK_OK;
 }
