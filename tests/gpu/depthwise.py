@@ -66,7 +66,8 @@ class Shape:
     return convolution.eval(), torch.randn(self.batch, self.channels, self.side, self.side)
 
 
-# Of ConvNeXt, EfficientNet and MobileNet, with few and many results; sizes that no tile divides.
+# Convolutions of ConvNeXt, EfficientNet and MobileNet, with few and many results; and sizes that no
+# tile divides.
 SHAPES = {
   "convnext_56": Shape(1, 96, 56, 7),
   "convnext_56_8": Shape(8, 96, 56, 7),

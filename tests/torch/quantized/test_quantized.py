@@ -74,7 +74,7 @@ def test_codes_of_4_bits(tmp_path, weight):
   (call,) = [line for line in text.splitlines() if "extern" in line]
   assert "husk::linear_quantized" in call and ", 4, 32, write" in call
   assert '"relu"' in call and "read tensor bias" in call
-  # What the weight was made from is not in the file.
+  # The tensors that the weight was made from are not in the file.
   assert "constant table " not in text and "constant words i32" not in text
 
 

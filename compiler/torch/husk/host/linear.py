@@ -114,10 +114,10 @@ def _node_class() -> Any:
 
   class Linear(ir.ExternKernelOut):
     """A linear layer over two-dimensional tensors. `inputs` are input, weight, then the bias and
-    the residual if `has_bias` and `hasresidual_part` say so."""
+    the residual if `has_bias` and `has_residual` say so."""
 
     has_bias: bool
-    hasresidual_part: bool
+    has_residual: bool
     activation: str
 
     def codegen(self, wrapper: InductorObject) -> None:
@@ -152,7 +152,7 @@ def _lowered(
   inputs = [own_operators.realized(tensor) for tensor in tensors]
   layout = ir.FixedLayout(input.get_device(), input.get_dtype(), [rows, size[-1]])
   node = _node_class()(layout=layout, inputs=inputs)
-  node.has_bias, node.hasresidual_part = bias is not None, residual is not None
+  node.has_bias, node.has_residual = bias is not None, residual is not None
   node.activation = activation
   return reshape(ir.TensorBox.create(node), size)
 
@@ -161,7 +161,7 @@ def call(body: Body, node: IrNode) -> None:
   """Writes the call for a Linear node."""
   input, weight, *more = node.inputs
   bias = more.pop(0) if node.has_bias else None
-  residual = more.pop(0) if node.hasresidual_part else None
+  residual = more.pop(0) if node.has_residual else None
   arguments: list[hir.Argument] = [
     body.tensor("read", input),
     body.tensor("read", weight),

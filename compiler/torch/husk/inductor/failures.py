@@ -74,7 +74,7 @@ _DETAILS = (
 )
 
 
-# What exceptions mean whose own texts name options that an export does not have, by their class.
+# The meaning of exceptions whose own texts name options that an export does not have, by class.
 _IN_OTHER_WORDS = {
   "NoValidChoicesError": "it has no kernel for these dtypes and sizes, and calls no library",
 }

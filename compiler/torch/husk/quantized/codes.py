@@ -76,7 +76,7 @@ def _scales(made_from: Sequence[torch.Tensor], n: int, k: int) -> Iterator[torch
 
   seen = []
   for tensor in sorted(made_from, key=lambda one: one.numel()):
-    if tensor.is_complex() or tensor.numel() == 0 or not _is_scale(tensor):
+    if tensor.numel() == 0 or not tensor.is_floating_point():
       continue
     for one in _as_groups(tensor, n, k):
       if not bool(torch.isfinite(one).all()) or not bool(one.any()):
@@ -86,10 +86,6 @@ def _scales(made_from: Sequence[torch.Tensor], n: int, k: int) -> Iterator[torch
       seen.append(one)
       yield one
   yield torch.ones(n, 1)
-
-
-def _is_scale(tensor: torch.Tensor) -> bool:
-  return tensor.is_floating_point()
 
 
 def _as_groups(tensor: torch.Tensor, n: int, k: int) -> Iterator[torch.Tensor]:

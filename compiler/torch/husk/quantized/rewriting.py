@@ -197,8 +197,8 @@ def _kind(codes: Codes) -> str:
   return f"{name}, a scale for {each}"
 
 
-# What does nothing but multiply with a weight or look up its rows. A row: the operator -> the names
-# of its input, weight and bias, and whether the weight is n x k.
+# The operators that multiply with a weight or look up its rows. A row: the operator -> the names of
+# its input, weight and bias, and whether the weight is n x k.
 def _rows() -> Mapping[Any, tuple[str, str, str, bool]]:
   import torch
 
@@ -322,7 +322,6 @@ class _Constants:
           self.tensors[node] = (fqn, tensor.detach())
     self._written = written
     self.order = Order(exported.graph)
-    self._reached: dict[torch.fx.Node, bool] = {}
 
   def leading_to(self, node: torch.fx.Node) -> _Reached | None:
     """What a node is computed from, if these are constants alone, and at least one."""
@@ -383,7 +382,7 @@ def _replaced(
   nodes = {node.name: node for node in program.graph.nodes}
   for match in matches:
     product, codes, weight = products[match.product], match.codes, match.weight
-    # What nothing but a check of its dtype reads is not computed any more.
+    # A check of a dtype would keep a step that nothing else needs any more.
     for name in match.replaced:
       for user in list(nodes[name].users):
         if _only_checks(user):

@@ -49,7 +49,7 @@ def restored(model: torch.nn.Module) -> Iterator[None]:
         vars(module)[name].update(table)
 
 
-# What a module keeps its parameters, buffers and parts in.
+# The attributes in which a module keeps its parameters, buffers and parts.
 _TABLES = ("_parameters", "_buffers", "_modules")
 
 

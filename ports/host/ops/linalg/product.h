@@ -35,7 +35,7 @@ struct GroupNumbers {
   husk_dtype dtype;
 };
 
-// What the codes of a quantized matrix stand for: code c at (i, j) is the number
+// The numbers that the codes of a quantized matrix stand for: code c at (i, j) is the number
 // (value(c) - zeros(i / group, j)) * scales(i / group, j). The value of an int of 8 bits is the
 // int, that of another code is values[c].
 struct Quantization {

@@ -189,7 +189,7 @@ struct DepthSlice {
   int64_t first_group() const { return begin / group; }
 };
 
-// What is compiled for each kind of codes. The rest is compiled for each type of a.
+// The functions that are compiled for each kind of codes. Others are compiled for each type of a.
 struct CodeKernels {
   // Null without HUSK_CODE_VECTORS.
   void (*add_few_rows)(const Product& p, const DepthSlice& slice, int64_t column, int64_t columns,
