@@ -116,15 +116,15 @@ def export(folder, target, name, tiles):
     raise RuntimeError("the export has no kernel of the template")
 
 
-def measure(call, image):
-  """The microseconds of a call with an image: the median over rounds."""
+def measure(call, image, calls=CALLS):
+  """The microseconds of a call with an image: the median over rounds, in graphs of `calls`."""
   stream = torch.cuda.Stream()
   with torch.cuda.stream(stream):
     call(image)
   torch.cuda.synchronize()
   graph = torch.cuda.CUDAGraph()
   with torch.cuda.graph(graph, stream=stream):
-    for _ in range(CALLS):
+    for _ in range(calls):
       call(image)
   times, count = [], 1
   while len(times) < ROUNDS:
@@ -138,7 +138,7 @@ def measure(call, image):
     if took < LEAST_MS:
       count *= 4
     else:
-      times.append(took * 1e3 / count / CALLS)
+      times.append(took * 1e3 / count / calls)
   return statistics.median(times)
 
 

@@ -20,6 +20,7 @@ import types
 # The process does not know the exporter's folder.
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[3] / "compiler" / "torch"))
 
+import ptx
 import torch
 
 
@@ -150,10 +151,10 @@ def _patch_dots():
 
 
 def _patch_rounding(exact):
-  """Lets the conversion of operands to tf32 (husk/cuda/rounding.py) compute. The interpreter knows
-  no assembly, and multiplies all of an f32. If `exact`, the conversion rounds, and products in tf32
-  cut their operands as a tensor core does; else the conversion changes nothing, so that results can
-  be compared closely."""
+  """Lets instructions of assembly compute: those of ptx.py, and the conversion of operands to tf32
+  (husk/cuda/rounding.py). The interpreter multiplies all of an f32. If `exact`, the conversion
+  rounds, and products in tf32 cut their operands as a tensor core does; else the conversion changes
+  nothing, so that results can be compared closely."""
   import numpy
   from triton.runtime import interpreter
 
@@ -163,11 +164,16 @@ def _patch_rounding(exact):
   def create_inline_asm(self, text, constraints, values, kinds, is_pure, pack):
     (value,) = values
     if text == "mov.b32 $0, $1;":
-      return types.SimpleNamespace(get_result=lambda index: value)
-    assert text == "cvt.rna.tf32.f32 $0, $1;", f"not known here: {text!r}"
-    data = rounded_to_tf32(value.data) if exact else value.data
-    handle = interpreter.TensorHandle(data, value.dtype)
-    return types.SimpleNamespace(get_result=lambda index: handle)
+      handles = [value]
+    elif text == "cvt.rna.tf32.f32 $0, $1;":
+      data = rounded_to_tf32(value.data) if exact else value.data
+      handles = [interpreter.TensorHandle(data, value.dtype)]
+    else:
+      scalars = [kind.scalar for kind in kinds]
+      kinds = [interpreter._get_np_dtype(scalar) for scalar in scalars]
+      results = ptx.elementwise(text, constraints, [value.data], kinds, pack)
+      handles = [interpreter.TensorHandle(one, scalar) for one, scalar in zip(results, scalars)]
+    return types.SimpleNamespace(get_result=handles.__getitem__)
 
   def cut(handle):
     if handle.dtype.scalar.name != "fp32":

@@ -25,6 +25,7 @@ from ..cuda import (
   tuning,
 )
 from ..cuda import operators as cuda_operators
+from ..cuda import quantized as quantized_kernels
 from ..cuda.kernels import CudaKernels
 from ..errors import CompileError
 from ..host import operators as host_operators
@@ -173,7 +174,7 @@ class Cuda(Device):
       libraries.called(self.libraries),
       float64.exact_sizes(),
     ):
-      program = quantized.as_arithmetic(prepared(exported))
+      program = quantized.as_arithmetic(prepared(exported), quantized_kernels.supports)
       is_complex = complex_numbers.is_used(program)
       if is_complex:
         program = complex_numbers.functional(program)
@@ -183,6 +184,7 @@ class Cuda(Device):
         self.kernels.options(),
         write,
         lowerings={
+          **quantized_kernels.lowerings(self.description),
           **random.lowerings(constants.GENERATOR, constants.GENERATOR_BYTES),
           **(
             products.lowerings(self.description, self.tuning, self.folds)

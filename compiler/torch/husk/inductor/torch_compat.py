@@ -909,6 +909,14 @@ def size_hint(size: Any) -> int:
   return round(low ** (1 - place) * high**place)
 
 
+def example_size(size: Any) -> int:
+  """The value of a size of a program in the example, or 1024 if only the data decides it."""
+  if isinstance(size, int):
+    return size
+  hint = size.node.hint if size.node.has_hint() else None
+  return 1024 if hint is None else int(hint)
+
+
 def kernel_source(function: Any, *rest: Any) -> Any:
   """The object from which Triton compiles a kernel."""
   from triton.compiler import ASTSource

@@ -5,6 +5,7 @@ which none has."""
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..inductor import graphs, own_operators, torch_compat
@@ -135,9 +136,28 @@ def arithmetic(
   return torch.nn.functional.linear(input, matrix, bias)
 
 
-def as_arithmetic(exported: ExportedProgram) -> ExportedProgram:
-  """A program whose target has no kernel for the operator, with operators of torch's in its
-  place."""
-  if not any(node.target is operator() for node in graphs.nodes(exported)):
+def as_arithmetic(
+  exported: ExportedProgram, supports: Callable[..., bool] | None = None
+) -> ExportedProgram:
+  """A program with operators of torch's in place of the calls of the operator for which a target
+  has no kernel. `supports` says of the arguments of a call whether there is one; without it there
+  is none at all."""
+
+  def has_kernel(*arguments: Any) -> bool:
+    return supports is not None and supports(*arguments)
+
+  calls = [graphs.arguments(node) for node in graphs.nodes(exported) if node.target is operator()]
+  if all(has_kernel(*map(_value, call.values())) for call in calls):
     return exported
-  return torch_compat.functional(exported, {operator(): arithmetic})
+
+  def decomposed(*arguments: Any) -> Any:
+    return NotImplemented if has_kernel(*arguments) else arithmetic(*arguments)
+
+  return torch_compat.functional(exported, {operator(): decomposed})
+
+
+def _value(argument: Any) -> Any:
+  """The tensor that an argument of a node is."""
+  import torch
+
+  return argument.meta["val"] if isinstance(argument, torch.fx.Node) else argument

@@ -1,0 +1,521 @@
+"""Linear layers whose weights have codes (quantized/codes.py) as kernels of two templates of Husk.
+
+A layer of few rows takes the time in which its weight is read. So both templates read codes in
+lines of 16 bytes, and make numbers of them in registers, as exact floats of 16 bits, by a few
+operations on two codes at a time. Conversions of ints would take longer: a multiprocessor does 16
+of them in a cycle, and 64 of those operations. Scales are multiplied with sums, not with codes, so
+that a weight is not rounded.
+
+- `husk_quantized_row` has one row. A thread multiplies the codes of a line with the row, for
+  several columns of the result, so that what it reads of the row is used for all of them.
+- `husk_quantized_rows` has up to MOST_ROWS rows. Tensor cores multiply. Each warp has parts of its
+  own of the rows of the weight (the batch of `tl.dot`), whose sums are added at the end. Codes of 4
+  bits make two tiles, of the even and the odd elements, and so do the rows.
+
+What follows a layer is fused into the kernel. All other layers compute the weight in each run
+(quantized/operator.py): those with more rows, and those that `supports` refuses.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..inductor import torch_compat
+from ..inductor.lines import InductorObject
+from ..quantized.operator import operator
+from .target import Target
+
+if TYPE_CHECKING:
+  import torch
+
+# The most rows of a template. With more rows it is faster to compute the weight, and then multiply.
+MOST_ROWS = 64
+
+# Instructions of PTX that turn the word $WORD, of four bytes, into exact numbers. Each result has
+# two: $0 and $1 those of the four bytes, or of their low halves, and then $2 and $3 those of the
+# high ones.
+#
+# The lowest bits of a float of 16 bits count in ones if its exponent is that of 2^7 (bf16) or of
+# 2^10 (f16). So a code of 4 bits that is put there is a float, less a constant.
+_FOUR_BITS_IN_BF16 = """
+.reg .b32 a, b, c, d, one, offset;
+mov.b32 one, 0x3f803f80; mov.b32 offset, 0xc308c308;
+prmt.b32 a, $WORD, 0, 0x4140; prmt.b32 b, $WORD, 0, 0x4342;
+shr.u32 c, a, 4; shr.u32 d, b, 4;
+lop3.b32 a, a, 0x000f000f, 0x43004300, 0xea; lop3.b32 b, b, 0x000f000f, 0x43004300, 0xea;
+lop3.b32 c, c, 0x000f000f, 0x43004300, 0xea; lop3.b32 d, d, 0x000f000f, 0x43004300, 0xea;
+fma.rn.bf16x2 $0, a, one, offset; fma.rn.bf16x2 $1, b, one, offset;
+fma.rn.bf16x2 $2, c, one, offset; fma.rn.bf16x2 $3, d, one, offset;
+"""
+# The high halves stay where they are, and count 16 times as much.
+_FOUR_BITS_IN_F16 = """
+.reg .b32 a, b, c, d, one, offset, part, high;
+mov.b32 one, 0x3c003c00; mov.b32 offset, 0xe408e408;
+mov.b32 part, 0x2c002c00; mov.b32 high, 0xd480d480;
+prmt.b32 a, $WORD, 0, 0x4140; prmt.b32 b, $WORD, 0, 0x4342;
+lop3.b32 c, a, 0x00f000f0, 0x64006400, 0xea; lop3.b32 d, b, 0x00f000f0, 0x64006400, 0xea;
+lop3.b32 a, a, 0x000f000f, 0x64006400, 0xea; lop3.b32 b, b, 0x000f000f, 0x64006400, 0xea;
+fma.rn.f16x2 $0, a, one, offset; fma.rn.f16x2 $1, b, one, offset;
+fma.rn.f16x2 $2, c, part, high; fma.rn.f16x2 $3, d, part, high;
+"""
+# The lower 7 bits of an int8 are such a number. Its sign is put where the exponent has its lowest
+# bit, so that it makes 128 or 256, which is subtracted.
+_INT8_IN_BF16 = """
+.reg .b32 a, b, c, d, minus;
+mov.b32 minus, 0xbf80bf80;
+prmt.b32 a, $WORD, 0, 0x4140; prmt.b32 b, $WORD, 0, 0x4342;
+lop3.b32 c, a, 0x00800080, 0x43004300, 0xea; lop3.b32 d, b, 0x00800080, 0x43004300, 0xea;
+lop3.b32 a, a, 0x007f007f, 0x43004300, 0xea; lop3.b32 b, b, 0x007f007f, 0x43004300, 0xea;
+fma.rn.bf16x2 $0, c, minus, a; fma.rn.bf16x2 $1, d, minus, b;
+"""
+# An int8 whose sign is turned is larger by 128 and has no sign.
+_INT8_IN_F16 = """
+.reg .b32 a, b, one, offset;
+mov.b32 one, 0x3c003c00; mov.b32 offset, 0xe480e480;
+prmt.b32 a, $WORD, 0, 0x4140; prmt.b32 b, $WORD, 0, 0x4342;
+lop3.b32 a, a, 0x00800080, 0x64006400, 0xbe; lop3.b32 b, b, 0x00800080, 0x64006400, 0xbe;
+fma.rn.f16x2 $0, a, one, offset; fma.rn.f16x2 $1, b, one, offset;
+"""
+# The bits of an e4m3 are those of a float of 16 bits with another exponent, after a shift. A
+# product with a power of 2 makes it right, also for subnormal numbers.
+_E4M3 = """
+.reg .b32 a, b, c, d, power, none;
+mov.b32 power, {power}; mov.b32 none, 0x80008000;
+prmt.b32 a, $WORD, 0, 0x1404; prmt.b32 b, $WORD, 0, 0x3424;
+and.b32 c, a, 0x7f007f00; and.b32 d, b, 0x7f007f00;
+shr.u32 c, c, {shift}; shr.u32 d, d, {shift};
+lop3.b32 a, a, 0x80008000, c, 0xea; lop3.b32 b, b, 0x80008000, d, 0xea;
+fma.rn.{kind} $0, a, power, none; fma.rn.{kind} $1, b, power, none;
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Format:
+  """A kind of codes: the bits of one, and their dtype in torch. By the dtype of the layer's input,
+  the instructions that make numbers of them."""
+
+  bits: int
+  dtype: str
+  numbers: dict[str, str]
+
+  @property
+  def of_a_line(self) -> int:
+    """The codes of 16 bytes."""
+    return 128 // self.bits
+
+  def call(self, kind: str) -> str:
+    """The call of Triton's that makes numbers of the dtype `kind` of the tile `w`."""
+    words = 8 // self.bits * 2
+    text = " ".join(self.numbers[kind].split()).replace("$WORD", f"${words}")
+    dtypes = ", ".join([_TRITON[kind]] * (words // 2))
+    return (
+      f'tl.inline_asm_elementwise("{{ {text} }}", "{"=r," * words}r", [w], '
+      f"dtype={f'({dtypes})' if words > 2 else dtypes}, is_pure=True, pack=4)"
+    )
+
+
+# Kinds of codes for which the templates have instructions.
+FORMATS = [
+  Format(4, "uint8", {"bfloat16": _FOUR_BITS_IN_BF16, "float16": _FOUR_BITS_IN_F16}),
+  Format(8, "int8", {"bfloat16": _INT8_IN_BF16, "float16": _INT8_IN_F16}),
+  Format(
+    8,
+    "float8_e4m3fn",
+    {
+      "bfloat16": _E4M3.format(kind="bf16x2", shift=4, power="0x7b807b80"),
+      "float16": _E4M3.format(kind="f16x2", shift=1, power="0x5c005c00"),
+    },
+  ),
+]
+_BY_CODES = {(each.bits, each.dtype): each for each in FORMATS}
+_TRITON = {"bfloat16": "tl.bfloat16", "float16": "tl.float16"}
+
+
+# Which layers
+
+
+def supports(
+  input: torch.Tensor,
+  weight: torch.Tensor,
+  scales: torch.Tensor,
+  zeros: torch.Tensor | None,
+  values: torch.Tensor | None,
+  bias: torch.Tensor | None,
+  residual: torch.Tensor | None,
+  activation: str,
+  bits: int,
+  group: int,
+) -> bool:
+  """Whether a template computes a call of the operator in a program."""
+  found = _format(bits, weight.dtype)
+  if found is None or _name(input.dtype) not in found.numbers or values is not None:
+    return False
+  k, rows = input.shape[-1], torch_compat.example_size(math.prod(input.shape[:-1]))
+  if not isinstance(k, int) or _part(found, k, group) is None or scales.shape[1] * group != k:
+    return False
+  return 0 < rows <= MOST_ROWS
+
+
+def _name(dtype: torch.dtype) -> str:
+  return str(dtype).removeprefix("torch.")
+
+
+def _format(bits: int, dtype: Any) -> Format | None:
+  return _BY_CODES.get((bits, _name(dtype)))
+
+
+def _part(format: Format, k: int, group: int) -> int | None:
+  """The elements of a part of a row, with one scale, that is multiplied at once: at least 16 bytes,
+  and at most 64 elements, of which a warp has several parts. None if no such part divides the
+  group."""
+  for part in (64, 32, 16):
+    if part * format.bits >= 128 and group % part == 0 and k % part == 0:
+      return part
+  return None
+
+
+# The tiles
+
+
+@dataclasses.dataclass(frozen=True)
+class Tiles:
+  """A block computes `columns` columns of `rows` rows, of which it reads `depth` elements at a
+  time."""
+
+  rows: int
+  columns: int
+  depth: int
+  stages: int
+  warps: int
+
+
+def tiles(target: Target, rows: int, columns: int, part: int) -> Tiles:
+  """The tiles of a layer of several rows: the widest ones of which there are as many as
+  multiprocessors. If there are few rows, a block has less to do, and two share a multiprocessor. On
+  an H100 these were the best tiles of 12 for 63 of 84 layers, and at most 1.2 times as slow."""
+  rows = max(8, 1 << (rows - 1).bit_length())
+  wanted = target.multi_processor_count * (2 if rows == 8 else 1)
+  width = 64
+  while width > 16 and columns / width < 0.9 * wanted:
+    width //= 2
+  if width == 16:
+    return Tiles(rows, 16, 512, 4 if rows <= 16 else 3, 4)
+  if width == 32:
+    return Tiles(rows, 32, 256, 3, 2) if rows == 8 else Tiles(rows, 32, 256, 4, 4)
+  if part < 64:  # more sums, since there is one for each part
+    return Tiles(rows, 64, 128, 4, 4)
+  return Tiles(rows, 64, 256, 3, 2 if rows == 8 else 4)
+
+
+# The templates
+
+_ARGUMENTS = """
+{% if HAS_ZEROS %}
+{{def_kernel("X", "W", "S", "Z")}}
+{% else %}
+{{def_kernel("X", "W", "S")}}
+{% endif %}
+    N = {{size("W", 0)}}
+"""
+
+_ROW = (
+  _ARGUMENTS
+  + r"""
+    GROUPS: tl.constexpr = K // GROUP
+    first = tl.program_id(0).to(tl.int64) * COLUMNS
+    lane = tl.arange(0, 16)
+{% for c in range(COLUMNS) %}
+    n{{c}} = tl.minimum(first + {{c}}, N - 1)
+    w{{c}} = W + n{{c}} * (K // PER_BYTE)
+    s{{c}} = S + n{{c}} * GROUPS
+{% if HAS_ZEROS %}
+    z{{c}} = Z + n{{c}} * GROUPS
+{% endif %}
+    sum{{c}} = tl.zeros((LINES,), dtype=tl.float32)
+{% endfor %}
+    for start in range(0, K // LINE, LINES):
+        line = start + tl.arange(0, LINES)
+        place = line[:, None] * 16 + lane[None, :]
+{% if IS_EVEN %}
+        inside = None
+        is_line = None
+{% else %}
+        is_line = line < K // LINE
+        inside = is_line[:, None]
+{% endif %}
+{% if PER_BYTE == 2 %}
+        x = tl.load(X.to(tl.pointer_type(tl.int32)) + place, mask=inside)
+        even, odd = PAIRS
+        even = even.to(tl.float32)
+        odd = odd.to(tl.float32)
+{% else %}
+        x = tl.load(X + place, mask=inside).to(tl.float32)
+{% endif %}
+{% if HAS_ZEROS %}
+        total = TOTAL
+{% endif %}
+{% if GROUP < K %}
+        group = line // (GROUP // LINE)
+{% endif %}
+{% for c in range(COLUMNS) %}
+        w = tl.load(w{{c}} + place, mask=inside)
+{% if PER_BYTE == 2 %}
+        low, high = NUMBERS
+        product = tl.sum(low.to(tl.float32) * even, 1) + tl.sum(high.to(tl.float32) * odd, 1)
+{% else %}
+        product = tl.sum(NUMBERS.to(tl.float32) * x, 1)
+{% endif %}
+{% if GROUP < K %}
+{% if HAS_ZEROS %}
+        product -= tl.load(z{{c}} + group, mask=is_line).to(tl.float32) * total
+{% endif %}
+        sum{{c}} += product * tl.load(s{{c}} + group, mask=is_line).to(tl.float32)
+{% else %}
+{% if HAS_ZEROS %}
+        product -= tl.load(z{{c}}).to(tl.float32) * total
+{% endif %}
+        sum{{c}} += product
+{% endif %}
+{% endfor %}
+    number = tl.arange(0, COLUMNS)
+    result = tl.zeros((COLUMNS,), dtype=tl.float32)
+{% for c in range(COLUMNS) %}
+    total{{c}} = tl.sum(sum{{c}}, 0)
+{% if GROUP == K %}
+    total{{c}} *= tl.load(s{{c}}).to(tl.float32)
+{% endif %}
+    result = tl.where(number == {{c}}, total{{c}}, result)
+{% endfor %}
+    idx_n = (tl.program_id(0).to(INDEX_DTYPE) * COLUMNS + number)[None, :]
+    idx_m = tl.zeros((1, 1), dtype=INDEX_DTYPE)
+    result = result[None, :]
+    mask = idx_n < N
+    {{store_output(("idx_m", "idx_n"), "result", "mask", val_shape=("1", "COLUMNS"))}}
+"""
+)
+
+_ROWS = (
+  _ARGUMENTS
+  + r"""
+    M = {{size("X", 0)}}
+    GROUPS: tl.constexpr = K // GROUP
+    BYTES: tl.constexpr = PART // PER_BYTE
+    n = tl.program_id(0).to(INDEX_DTYPE) * COLUMNS + tl.arange(0, COLUMNS)
+    m = tl.program_id(1).to(INDEX_DTYPE) * ROWS + tl.arange(0, ROWS)
+    is_row = (m < M)[None, :, None]
+    byte = tl.arange(0, BYTES)
+    column = tl.minimum(n, N - 1).to(tl.int64)
+    w_base = W + column[:, None, None] * (K // PER_BYTE)
+    s_base = S + column[None, :] * GROUPS
+{% if HAS_ZEROS %}
+    z_base = Z + column[None, :] * GROUPS
+{% endif %}
+{% if PER_BYTE == 2 %}
+    x_base = X.to(tl.pointer_type(tl.int32)) + m.to(tl.int64)[None, :, None] * (K // 2)
+{% else %}
+    x_base = X + m.to(tl.int64)[None, :, None] * K
+{% endif %}
+    sums = tl.zeros((PARTS, COLUMNS, ROWS), dtype=tl.float32)
+{% if HAS_ZEROS and GROUP == K %}
+    totals = tl.zeros((PARTS, ROWS), dtype=tl.float32)
+{% endif %}
+    for start in range(0, K // PART, PARTS):
+        part = start + tl.arange(0, PARTS)
+{% if IS_EVEN %}
+        w_mask = None
+        x_mask = is_row
+        s_mask = None
+{% else %}
+        is_part = part < K // PART
+        w_mask = is_part[None, :, None]
+        x_mask = is_part[:, None, None] & is_row
+        s_mask = is_part[:, None]
+{% endif %}
+        place = part * BYTES
+        w = tl.load(w_base + (place[None, :, None] + byte[None, None, :]), mask=w_mask)
+        w = tl.permute(w, (1, 0, 2))
+        x = tl.load(x_base + (place[:, None, None] + byte[None, None, :]), mask=x_mask, other=0)
+{% if GROUP < K %}
+        product = tl.zeros((PARTS, COLUMNS, ROWS), dtype=tl.float32)
+{% else %}
+        product = sums
+{% endif %}
+{% if PER_BYTE == 2 %}
+        even, odd = PAIRS
+        low, high = NUMBERS
+        product = tl.dot(low, tl.permute(even, (0, 2, 1)), product)
+        product = tl.dot(high, tl.permute(odd, (0, 2, 1)), product)
+{% else %}
+        product = tl.dot(NUMBERS, tl.permute(x, (0, 2, 1)), product)
+{% endif %}
+{% if HAS_ZEROS %}
+        total = TOTALS
+{% endif %}
+{% if GROUP < K %}
+        group = (part // (GROUP // PART))[:, None]
+{% if HAS_ZEROS %}
+        zeros = tl.load(z_base + group, mask=s_mask).to(tl.float32)
+        product -= zeros[:, :, None] * total[:, None, :]
+{% endif %}
+        sums += product * tl.load(s_base + group, mask=s_mask).to(tl.float32)[:, :, None]
+{% else %}
+        sums = product
+{% if HAS_ZEROS %}
+        totals += total
+{% endif %}
+{% endif %}
+    result = tl.sum(sums, 0)
+{% if GROUP == K %}
+{% if HAS_ZEROS %}
+    result -= tl.load(Z + column).to(tl.float32)[:, None] * tl.sum(totals, 0)[None, :]
+{% endif %}
+    result *= tl.load(S + column).to(tl.float32)[:, None]
+{% endif %}
+    idx_m = m[None, :]
+    idx_n = n[:, None]
+    mask = (idx_m < M) & (idx_n < N)
+    {{store_output(("idx_m", "idx_n"), "result", "mask", val_shape=("COLUMNS", "ROWS"))}}
+"""
+)
+
+# Takes the even elements of pairs and the odd ones apart.
+_PAIRS = (
+  'tl.inline_asm_elementwise("prmt.b32 $0, $2, $3, 0x5410; prmt.b32 $1, $2, $3, 0x7632;", '
+  '"=r,=r,r,r", [x], dtype=({kind}, {kind}), is_pure=True, pack=2)'
+)
+
+
+def _source(text: str, format: Format, kind: str) -> str:
+  """The source of a template for a kind of codes and a dtype of inputs."""
+  if format.bits == 4:
+    total = "tl.sum(even, 1) + tl.sum(odd, 1)"
+    totals = "tl.sum(even.to(tl.float32), 2) + tl.sum(odd.to(tl.float32), 2)"
+  else:
+    total, totals = "tl.sum(x, 1)", "tl.sum(x.to(tl.float32), 2)"
+  for name, replacement in {
+    "NUMBERS": format.call(kind),
+    "PAIRS": _PAIRS.format(kind=_TRITON[kind]),
+    "TOTALS": totals,
+    "TOTAL": total,
+  }.items():
+    text = text.replace(f"= {name}\n", f"= {replacement}\n").replace(f"({name}", f"({replacement}")
+  return text
+
+
+@functools.cache
+def _template(has_rows: bool, format: int, kind: str) -> Any:
+  """A template. Inductor keeps it under its name for the whole process."""
+  from torch._inductor.select_algorithm import SymbolicGridFn, TritonTemplate
+
+  @SymbolicGridFn
+  def grid(m: Any, n: Any, meta: Any, *, cdiv: Any) -> tuple[Any, Any, Any]:
+    return (cdiv(n, meta["COLUMNS"]), cdiv(m, meta["ROWS"]), 1)
+
+  name = "rows" if has_rows else "row"
+  source = _source(_ROWS if has_rows else _ROW, FORMATS[format], kind)
+  return TritonTemplate(
+    name=f"husk_quantized_{name}_{FORMATS[format].dtype}_{kind}", grid=grid, source=source
+  )
+
+
+# The lowering
+
+
+def lowerings(target: Target) -> dict[Any, Callable[..., Any]]:
+  """Inductor's lowerings by operator."""
+  return {operator(): functools.partial(_lowered, target)}
+
+
+def _lowered(
+  target: Target,
+  input: InductorObject,
+  weight: InductorObject,
+  scales: InductorObject,
+  zeros: InductorObject | None,
+  values: InductorObject | None,
+  bias: InductorObject | None,
+  residual: InductorObject | None,
+  activation: str,
+  bits: int,
+  group: int,
+) -> InductorObject:
+  import torch
+  from torch._inductor import ir
+  from torch._inductor.lowering import lowerings as table
+  from torch._inductor.utils import sympy_product
+  from torch._inductor.virtualized import V
+
+  assert values is None and residual is None and activation == "none"
+  aten = torch.ops.aten
+  *outer, k = input.get_size()
+  rows, k, n = sympy_product(outer), int(k), int(weight.get_size()[0])
+  shape: list[Any] = [rows, n]
+  x = ir.ExternKernel.require_contiguous(
+    ir.ExternKernel.realize_input(table[aten.reshape.default](input, [rows, k]))
+  )
+  nodes = [
+    ir.ExternKernel.require_contiguous(ir.ExternKernel.realize_input(one))
+    for one in (weight, scales, zeros)
+    if one is not None
+  ]
+  layout = ir.FixedLayout(
+    x.get_device(), x.get_dtype(), shape, ir.FlexibleLayout.contiguous_strides(shape)
+  )
+  found = _format(bits, weight.get_dtype())
+  assert found is not None
+  part = _part(found, k, group)
+  assert part is not None
+  is_row = V.graph.sizevars.statically_known_equals(rows, 1)
+  sizes = (
+    _of_a_row(found, n, k)
+    if is_row
+    else _of_rows(tiles(target, torch_compat.size_hint(rows), n, part), part, k)
+  )
+  choices: list[Any] = []
+  _template(not is_row, FORMATS.index(found), _name(x.get_dtype())).maybe_append_choice(
+    choices,
+    input_nodes=(x, *nodes),
+    layout=layout,
+    K=k,
+    GROUP=group,
+    PER_BYTE=8 // bits,
+    HAS_ZEROS=zeros is not None,
+    **sizes,
+  )
+  result = torch_compat.selected("husk_quantized", choices, [x, *nodes], layout)
+  if bias is not None:
+    result = table[aten.add.Tensor](result, bias)
+  return table[aten.reshape.default](result, [*outer, n])
+
+
+def _of_a_row(format: Format, n: int, k: int) -> dict[str, Any]:
+  """The sizes of a block of the template of one row: two warps, which read lines of four columns of
+  4 bits, or two of 8."""
+  lines = min(64, 1 << (k // format.of_a_line - 1).bit_length())
+  return {
+    "LINE": format.of_a_line,
+    "LINES": lines,
+    "IS_EVEN": k // format.of_a_line % lines == 0,
+    "COLUMNS": 2,
+    "ROWS": 1,
+    "num_stages": 1,
+    "num_warps": max(1, lines // 32),
+  }
+
+
+def _of_rows(tiles: Tiles, part: int, k: int) -> dict[str, Any]:
+  """The sizes of a block of the template of several rows."""
+  parts = min(tiles.depth // part, 1 << (k // part - 1).bit_length())
+  return {
+    "PART": part,
+    "PARTS": parts,
+    "IS_EVEN": k // part % parts == 0,
+    "COLUMNS": tiles.columns,
+    "ROWS": tiles.rows,
+    "num_stages": tiles.stages,
+    "num_warps": min(tiles.warps, parts),
+  }
