@@ -107,6 +107,29 @@ def test_rows_that_vary(tmp_path):
       close(value, layer.exact(given["x"]))
 
 
+def test_inputs_of_any_layout(tmp_path):
+  """A row without a batch, one that begins at an odd element, transposed rows, and one column."""
+
+  class Model(nn.Module):
+    def __init__(self):
+      super().__init__()
+      self.four, self.eight = Layer(1, 64, torch.uint8, 32), Layer(24, 64, torch.int8)
+
+    def forward(self, x):
+      parts = (x[0, :64], x[1:2, 1:65], x[:2, 3:67], x[:64, :3].t(), x[:2, :64].reshape(2, 1, 64))
+      return [self.four(part) for part in parts] + [self.eight(part) for part in parts]
+
+  model = Model().eval()
+  x = torch.randn(64, 67, generator=torch.Generator().manual_seed(2)).half()
+  (result,) = computed(model, (x,), None, [{"x": x}], tmp_path, target="h100")
+  assert launches(tmp_path).count("tem") == 10
+  values = list(result.values())
+  parts = (x[0, :64], x[1:2, 1:65], x[:2, 3:67], x[:64, :3].t(), x[:2, :64].reshape(2, 1, 64))
+  for layer, some in ((model.four, values[:5]), (model.eight, values[5:])):
+    for part, value in zip(parts, some, strict=True):
+      close(value, layer.exact(part))
+
+
 @pytest.mark.parametrize("format", quantized.FORMATS, ids=lambda one: one.dtype)
 @pytest.mark.parametrize("kind", ["bfloat16", "float16"])
 def test_the_numbers_of_all_codes_are_exact(format, kind):

@@ -458,9 +458,7 @@ def _lowered(
   *outer, k = input.get_size()
   rows, k, n = sympy_product(outer), int(k), int(weight.get_size()[0])
   shape: list[Any] = [rows, n]
-  x = ir.ExternKernel.require_contiguous(
-    ir.ExternKernel.realize_input(table[aten.reshape.default](input, [rows, k]))
-  )
+  x = _rows_in_memory(table[aten.reshape.default](input, [rows, k]))
   nodes = [
     ir.ExternKernel.require_contiguous(ir.ExternKernel.realize_input(one))
     for one in (weight, scales, zeros)
@@ -494,6 +492,15 @@ def _lowered(
   if bias is not None:
     result = table[aten.add.Tensor](result, bias)
   return table[aten.reshape.default](result, [*outer, n])
+
+
+def _rows_in_memory(input: InductorObject) -> InductorObject:
+  """Rows without gaps, and a copy of them if they do not begin where their memory begins: pairs of
+  elements are read as one word, which must not begin in the middle of another."""
+  from torch._inductor import ir
+
+  rows = ir.ExternKernel.require_contiguous(ir.ExternKernel.realize_input(input))
+  return rows if rows.get_layout().offset == 0 else ir.ExternKernel.copy_input(rows)
 
 
 def _of_a_row(format: Format, n: int, k: int) -> dict[str, Any]:
