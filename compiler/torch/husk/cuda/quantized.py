@@ -96,11 +96,13 @@ fma.rn.{kind} $0, a, power, none; fma.rn.{kind} $1, b, power, none;
 @dataclasses.dataclass(frozen=True)
 class Format:
   """A kind of codes: the bits of one, and their dtype in torch. By the dtype of the layer's input,
-  the instructions that make numbers of them."""
+  the instructions that make numbers of them; and the least compute capability for which Triton has
+  tensors of the dtype."""
 
   bits: int
   dtype: str
   numbers: dict[str, str]
+  capability: int = 80
 
   @property
   def of_a_line(self) -> int:
@@ -129,6 +131,7 @@ FORMATS = [
       "bfloat16": _E4M3.format(kind="bf16x2", shift=4, power="0x7b807b80"),
       "float16": _E4M3.format(kind="f16x2", shift=1, power="0x5c005c00"),
     },
+    capability=89,
   ),
 ]
 _BY_CODES = {(each.bits, each.dtype): each for each in FORMATS}
@@ -139,6 +142,7 @@ _TRITON = {"bfloat16": "tl.bfloat16", "float16": "tl.float16"}
 
 
 def supports(
+  target: Target,
   input: torch.Tensor,
   weight: torch.Tensor,
   scales: torch.Tensor,
@@ -153,6 +157,8 @@ def supports(
   """Whether a template computes a call of the operator in a program."""
   found = _format(bits, weight.dtype)
   if found is None or _name(input.dtype) not in found.numbers or values is not None:
+    return False
+  if target.capability < found.capability:
     return False
   k, rows = input.shape[-1], torch_compat.example_size(math.prod(input.shape[:-1]))
   if not isinstance(k, int) or _part(found, k, group) is None or scales.shape[1] * group != k:

@@ -174,7 +174,9 @@ class Cuda(Device):
       libraries.called(self.libraries),
       float64.exact_sizes(),
     ):
-      program = quantized.as_arithmetic(prepared(exported), quantized_kernels.supports)
+      program = quantized.as_arithmetic(
+        prepared(exported), functools.partial(quantized_kernels.supports, self.description)
+      )
       is_complex = complex_numbers.is_used(program)
       if is_complex:
         program = complex_numbers.functional(program)
