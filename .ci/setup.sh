@@ -64,18 +64,21 @@ progress=$([[ -t 1 ]] && echo on || echo off)
 mkdir -p build
 
 # install NAME: installs the requirements of an environment. uv needs 40 s for PyTorch where pip
-# needs 160 s. It links files from its cache, which has to be on the same file system. It gets pip's
-# index, and trusts whom the system trusts. pip does the work if uv cannot be had or fails.
+# needs 160 s, and no time for what ensurepip takes 4 s to install in each environment. It links
+# files from its cache, which has to be on the same file system. It gets pip's index, and trusts
+# whom the system trusts. pip does the work if uv cannot be had or fails.
 uv=build/uv/bin/uv
 install() {
   local folder=build/$1 options=(-q -r "${environments[$1]}") index
   if [[ -x $uv ]]; then
-    index=${PIP_INDEX_URL:-$("$folder"/bin/pip config get global.index-url 2>/dev/null || true)}
+    index=${PIP_INDEX_URL:-$(build/uv/bin/pip config get global.index-url 2>/dev/null || true)}
     UV_CACHE_DIR=build/uv/cache UV_SYSTEM_CERTS=1 UV_NATIVE_TLS=1 UV_HTTP_TIMEOUT=60 \
       "$uv" pip install --python "$folder/bin/python" ${index:+--default-index "$index"} \
-      "${options[@]}" && return
+      pip "setuptools<81;python_version<'3.12'" "${options[@]}" && return
   fi
-  "$folder"/bin/pip install --disable-pip-version-check --progress-bar "$progress" "${options[@]}"
+  [[ -x $folder/bin/pip ]] || "$folder/bin/python" -m ensurepip
+  "$folder"/bin/python -m pip install --disable-pip-version-check --progress-bar "$progress" \
+    "${options[@]}"
 }
 
 if ((${#environments[@]})) && [[ ! -x $uv ]]; then
@@ -85,7 +88,8 @@ if ((${#environments[@]})) && [[ ! -x $uv ]]; then
 fi
 for name in "${!environments[@]}"; do
   folder=build/$name
-  [[ -x $folder/bin/pip ]] || "${HUSK_PYTHON:-/usr/bin/python3}" -m venv "$folder"
+  [[ -x $folder/bin/python ]] ||
+    "${HUSK_PYTHON:-/usr/bin/python3}" -m venv --without-pip "$folder"
   install "$name"
   cp "${environments[$name]}" "$folder/.requirements"
 done

@@ -95,8 +95,8 @@ CUresult cuStreamEndCapture(CUstream handle, CUgraph* out) {
     *out = reinterpret_cast<CUgraph>(ended->graph);
     return CUDA_SUCCESS;
   }
-  ended->graph->live = false;
-  for (Node* node : ended->graph->nodes) node->live = false;
+  ended->graph->end();
+  for (Node* node : ended->graph->nodes) node->end();
   return result;
 }
 

@@ -1,5 +1,6 @@
 #include <cstdio>
 #include <cstring>
+#include <string_view>
 
 #include "schedule.h"
 
@@ -71,14 +72,11 @@ const std::vector<Symbol>& symbols() {
 const char* live_in_contexts() {
   for (const Context* context : state().contexts)
     if (context && context->live) return nullptr;
-  for (const auto& [handle, object] : state().objects) {
-    const std::string kind = object->kind;
-    if (object->counted && object->live && kind != "library" && kind != "graph")
-      return object->kind;
+  for (const Object* object : state().live_counted) {
+    const std::string_view kind = object->kind;
+    if (kind != "library" && kind != "graph") return object->kind;
   }
-  for (const auto& [address, allocation] : state().allocations)
-    if (allocation.live) return "allocation";
-  return nullptr;
+  return state().live_allocations ? "allocation" : nullptr;
 }
 
 bool known(CUdevice device) {

@@ -224,15 +224,15 @@ CUresult cuGraphCreate(CUgraph* out, unsigned int flags) {
 CUresult cuGraphDestroy(CUgraph handle) {
   Call call("cuGraphDestroy");
   Graph& graph = call.object<Graph>(handle, "graph");
-  graph.live = false;
-  for (Node* node : graph.nodes) node->live = false;
+  graph.end();
+  for (Node* node : graph.nodes) node->end();
   return call.fault;
 }
 
 CUresult cuGraphDestroyNode(CUgraphNode handle) {
   Call call("cuGraphDestroyNode");
   Node& node = call.object<Node>(handle, "graph node");
-  node.live = false;
+  node.end();
   auto& nodes = const_cast<Graph&>(node.graph).nodes;
   std::erase(nodes, &node);
   for (Node* other : nodes) {
@@ -364,7 +364,7 @@ CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream) {
 
 CUresult cuGraphExecDestroy(CUgraphExec handle) {
   Call call("cuGraphExecDestroy");
-  call.object<Exec>(handle, "executable graph").live = false;  // its launches go on
+  call.object<Exec>(handle, "executable graph").end();  // its launches go on
   return call.fault;
 }
 

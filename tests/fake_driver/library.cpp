@@ -227,8 +227,11 @@ CUresult cuLibraryUnload(CUlibrary handle) {
   if (const Task* user = user_of(library))
     violation("cuLibraryUnload: queued work uses it: %s", user->what.c_str());
   library.check_preserved("cuLibraryUnload");
-  library.live = false;
-  for (auto& [name, kernel] : library.kernels) kernel->live = kernel->function->live = false;
+  library.end();
+  for (auto& [name, kernel] : library.kernels) {
+    kernel->end();
+    kernel->function->end();
+  }
   if (library.handle) dlclose(library.handle);
   return call.fault;
 }

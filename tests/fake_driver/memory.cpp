@@ -108,7 +108,7 @@ HostMemory& remove_host_memory(const Call& call, const void* memory, const char*
     violation("%s: queued work uses %p: %s", call.name, memory, user->what.c_str());
   state().pinned.erase(removed.begin);
   host_memory().erase(entry);
-  removed.live = false;
+  removed.end();
   return removed;
 }
 
@@ -266,6 +266,7 @@ static CUresult allocate(CUdeviceptr* out, size_t size) {
   if (!allocation.region) return CUDA_ERROR_OUT_OF_MEMORY;
   s.allocated += size;
   s.allocations[reinterpret_cast<CUdeviceptr>(allocation.region)] = allocation;
+  ++s.live_allocations;
   *out = allocation.address;
   return CUDA_SUCCESS;
 }
@@ -285,6 +286,7 @@ static void free_allocation(const char* call, Allocation& allocation) {
     violation("%s: queued work uses %p: %s", call, (void*)allocation.address, user->what.c_str());
   each_slack(allocation, check_slack);
   allocation.live = false;
+  --state().live_allocations;
   state().allocated -= allocation.size;
   // The addresses stay reserved, so that a later access to them is a fault.
   mmap(allocation.region, allocation.region_size, PROT_NONE,

@@ -12,6 +12,7 @@ std::vector<TaskPointer>& queue() {
   return *tasks;
 }
 
+// The streams that are live or have work. Work for the default stream looks at all of them.
 std::vector<Stream*>& streams() {
   static auto* const all = new std::vector<Stream*>;
   return *all;
@@ -261,6 +262,9 @@ CUresult cuStreamCreate(CUstream* out, unsigned int flags) {
   if (call.fault) return call.fault;
   if (flags > CU_STREAM_NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
   Stream* stream = make<Stream>(call.context(), flags == 0);
+  std::erase_if(streams(), [](const Stream* old) {
+    return !old->live && (!old->last || (old->last->done && all_done(old->last->overtaken)));
+  });
   streams().push_back(stream);
   *out = reinterpret_cast<CUstream>(stream);
   return CUDA_SUCCESS;
@@ -270,7 +274,7 @@ CUresult cuStreamDestroy(CUstream handle) {
   Call call("cuStreamDestroy");
   call.context();
   if (is_capturing(call, handle)) violation("cuStreamDestroy: the stream captures");
-  call.object<Stream>(handle, "stream").live = false;  // its work goes on
+  call.object<Stream>(handle, "stream").end();  // its work goes on
   return call.fault;
 }
 
@@ -329,7 +333,7 @@ CUresult cuEventElapsedTime(float* milliseconds, CUevent begin, CUevent end) {
 
 CUresult cuEventDestroy(CUevent handle) {
   Call call("cuEventDestroy");
-  call.object<Event>(handle, "event").live = false;
+  call.object<Event>(handle, "event").end();
   return call.fault;
 }
 

@@ -44,6 +44,11 @@ void State::read_environment() {
 
 Object::Object(const char* object_kind, bool is_counted) : kind(object_kind), counted(is_counted) {}
 
+void Object::end() {
+  live = false;
+  if (counted) state().live_counted.erase(this);
+}
+
 std::vector<Context*>& context_stack() {
   static thread_local std::vector<Context*> stack;
   return stack;
@@ -140,9 +145,7 @@ uint64_t fake_calls(const char* name) {
 
 uint64_t fake_live_objects() {
   Lock lock;
-  uint64_t count = state().held;
-  for (const auto& [handle, object] : state().objects) count += object->counted && object->live;
-  for (const auto& [address, allocation] : state().allocations) count += allocation.live;
+  uint64_t count = state().held + state().live_counted.size() + state().live_allocations;
   for (const fake::Context* context : state().contexts)
     count += context ? static_cast<uint64_t>(context->retained) : 0;
   return count;

@@ -13,6 +13,7 @@
 #include <set>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "fake.h"
@@ -32,6 +33,7 @@ using TaskPointer = std::shared_ptr<Task>;
 struct Object {
   explicit Object(const char* object_kind, bool is_counted);
   virtual ~Object() = default;
+  void end();  // the handle is dead from now on
   const char* kind;
   bool counted;  // fake_live_objects counts the object
   bool live = true;
@@ -57,7 +59,8 @@ constexpr int kMaxDevices = 8;
 
 struct State {
   std::recursive_mutex mutex;
-  std::unordered_map<const void*, std::unique_ptr<Object>> objects;
+  std::unordered_map<const void*, std::unique_ptr<Object>> objects;  // live and dead
+  std::unordered_set<const Object*> live_counted;  // few, where `objects` grows with each test
   std::array<Context*, kMaxDevices> contexts{};
 
   std::map<std::string, uint64_t> calls;
@@ -82,6 +85,7 @@ struct State {
   uint64_t allocated = 0;                         // bytes
   uint64_t held = 0;                              // objects of libraries (fake_hold)
   std::map<CUdeviceptr, Allocation> allocations;  // by the region's first byte, live and dead
+  uint64_t live_allocations = 0;
 
   void read_environment();
 };
@@ -115,6 +119,7 @@ T* make(Arguments&&... arguments) {
   auto owned = std::make_unique<T>(std::forward<Arguments>(arguments)...);
   T* object = owned.get();
   state().objects.emplace(object, std::move(owned));
+  if (object->counted) state().live_counted.insert(object);
   return object;
 }
 
