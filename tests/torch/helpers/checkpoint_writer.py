@@ -1,5 +1,5 @@
-"""Writes checkpoints of safetensors in the layouts that packages publish, of random codes, and says in
-float64 what they stand for."""
+"""Writes checkpoints of safetensors in the layouts that packages publish, of random codes, and says
+in float64 what they stand for."""
 
 import json
 

@@ -1,5 +1,5 @@
-"""Writes GGUF files, and says in float64 what their blocks stand for: one element after the other, as
-the pages of the format describe it."""
+"""Writes GGUF files, and says in float64 what their blocks stand for: one element after the other,
+as the pages of the format describe it."""
 
 import struct
 

@@ -5,6 +5,7 @@ import logging
 
 import checkpoint_writer
 import export_and_compare
+import hir_interpreter
 import husk
 import numpy as np
 import pytest
@@ -60,11 +61,13 @@ def test_all_in_an_artifact(tmp_path):
     def forward(self, x):
       return tuple(layer(x) for layer in self.layers)
 
-  x = torch.randn(3, K, generator=torch.Generator().manual_seed(2))
-  text = export_and_compare.run(tmp_path, Model(), (x,))
+  model, x = Model(), torch.randn(3, K, generator=torch.Generator().manual_seed(2))
+  text = export_and_compare.run(tmp_path, model, (x,))
   assert text.count("husk::linear_quantized") == len(FORMATS)
   # A file has the codes alone: none of the matrices in floats.
   assert f"f32[{N}, {K}]" not in text
+  program = hir_interpreter.Program(tmp_path / "model.hir")
+  export_and_compare.run_artifact(tmp_path, model, program, (x,))
 
 
 def test_a_target_without_a_kernel(tmp_path):
@@ -238,11 +241,15 @@ def test_stacks_of_experts(tmp_path, transposed):
   model = quantized.load(path, Experts(transposed=transposed))
   for name, matrix in matrices.items():
     np.testing.assert_array_equal(getattr(model, name).numpy(), matrix.astype(np.float32))
-  assert "up.codes" in model.state_dict() and [*dict(model.named_parameters())] == ["up_bias"]
+  assert "up_quantized.codes" in model.state_dict() and [*dict(model.named_parameters())] == [
+    "up_bias"
+  ]
   if transposed:
     x, which = torch.randn(4, 64), torch.tensor([0, 2, 2, 1])
     text = export_and_compare.run(tmp_path, model, (x, which))
-    assert "constant up.codes u8" in text and "f32[3, 64, 32]" not in text.split("function")[0]
+    assert (
+      "constant up_quantized.codes u8" in text and "f32[3, 64, 32]" not in text.split("function")[0]
+    )
 
 
 def test_a_layer_of_a_class_of_the_users_own(tmp_path):
@@ -259,3 +266,35 @@ def test_a_layer_of_a_class_of_the_users_own(tmp_path):
   x = torch.randn(2, K)
   right = 2 * x.double() @ torch.from_numpy(matrix).T
   torch.testing.assert_close(model(x).double(), right, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ("fp8, a scale for a block", "awq", "packed"))
+def test_experts_that_are_apart(tmp_path, name):
+  """The checkpoint has layers of each expert, the model stacks of them."""
+
+  class Mixture(torch.nn.Module):
+    def __init__(self):
+      super().__init__()
+      self.experts = torch.nn.Module()
+      self.experts.gate_up_proj = torch.nn.Parameter(torch.zeros(2, 2 * N, K))
+      self.experts.down_proj = torch.nn.Parameter(torch.zeros(2, N, K))
+
+  tensors, matrices, config = {}, {}, None
+  for number in range(2):
+    for place, part in enumerate(("gate_proj", "up_proj", "down_proj")):
+      fields, matrix, config = fields_of(name, seed=10 * number + place)
+      matrices[number, part] = matrix
+      for field, tensor in fields.items():
+        tensors[f"experts.{number}.{part}.{field}"] = tensor
+  path = checkpoint_writer.folder(tmp_path / "0", tensors, config)
+  experts = quantized.load(path, Mixture()).experts
+  for number in range(2):
+    both = np.concatenate([matrices[number, part] for part in ("gate_proj", "up_proj")])
+    np.testing.assert_array_equal(experts.gate_up_proj[number].numpy(), both.astype(np.float32))
+    np.testing.assert_array_equal(
+      experts.down_proj[number].numpy(), matrices[number, "down_proj"].astype(np.float32)
+    )
+  lost = {field: one for field, one in tensors.items() if ".1.up_proj." not in field}
+  path = checkpoint_writer.folder(tmp_path / "1", lost, config)
+  with pytest.raises(quantized.CheckpointError, match="is experts.1.up_proj.weight, a part of"):
+    quantized.load(path, Mixture())

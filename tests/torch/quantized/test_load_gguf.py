@@ -3,7 +3,9 @@
 import random
 import re
 
+import export_and_compare
 import gguf_writer
+import hir_interpreter
 import numpy as np
 import pytest
 import torch
@@ -104,8 +106,6 @@ def test_blocks(tmp_path, name):
 
 @pytest.mark.parametrize("version", (2, 3))
 def test_a_model(tmp_path, version):
-  import export_and_compare
-
   entries, numbers = tensors()
   content = gguf_writer.file(METADATA, entries, version, alignment=32)
   path = written(tmp_path / "model.gguf", content)
@@ -127,6 +127,8 @@ def test_a_model(tmp_path, version):
     text = export_and_compare.run(tmp_path, model, (tokens,))
     assert text.count("husk::linear_quantized") == 3
     assert len(re.findall(r"^constant .*\.codes", text, re.M)) == 3
+    program = hir_interpreter.Program(tmp_path / "model.hir")
+    export_and_compare.run_artifact(tmp_path, model, program, (tokens,))
 
 
 def test_floats_of_16_bits_and_names(tmp_path):

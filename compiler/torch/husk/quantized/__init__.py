@@ -7,11 +7,11 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from .checkpoints import CheckpointError, GgufFile, load, without_weights
 from .operator import as_arithmetic
 from .rewriting import Recognised
 
 if TYPE_CHECKING:
+  from .checkpoints import CheckpointError, GgufFile, load, without_weights
   from .layers import QuantizedEmbedding, QuantizedLinear, QuantizedWeight
 
 __all__ = [
@@ -26,11 +26,19 @@ __all__ = [
   "without_weights",
 ]
 
-# Classes of modules: their module is imported when one of them is first used, as it needs PyTorch.
-_LAYERS = ("QuantizedEmbedding", "QuantizedLinear", "QuantizedWeight")
+# Names whose modules are imported when one of them is first used: they define classes of PyTorch's.
+_MODULES = {
+  "CheckpointError": "checkpoints",
+  "GgufFile": "checkpoints",
+  "load": "checkpoints",
+  "without_weights": "checkpoints",
+  "QuantizedEmbedding": "layers",
+  "QuantizedLinear": "layers",
+  "QuantizedWeight": "layers",
+}
 
 
 def __getattr__(name: str) -> Any:
-  if name not in _LAYERS:
+  if name not in _MODULES:
     raise AttributeError(f"module 'husk.quantized' has no attribute {name!r}")
-  return getattr(importlib.import_module("husk.quantized.layers"), name)
+  return getattr(importlib.import_module(f"husk.quantized.{_MODULES[name]}"), name)

@@ -159,15 +159,16 @@ class QuantizedEmbedding(torch.nn.Module):
 
 def with_computed(module: torch.nn.Module, weights: Mapping[str, QuantizedWeight]) -> None:
   """Replaces parameters of a module that is no layer of the kinds above, such as the experts of a
-  mixture: the attribute is computed from codes each time that the module reads it."""
+  mixture: the attribute is computed from codes each time that the module reads it. The codes of
+  `up` are in the inner module `up_quantized`."""
   own_class = type(module)
 
   def read(name: str) -> property:
-    return property(lambda self: self._modules[name]())
+    return property(lambda self: self._modules[f"{name}_quantized"]())
 
   attributes: dict[str, Any] = {name: read(name) for name in weights}
   attributes["__module__"] = own_class.__module__
   for name, weight in weights.items():
     del module._parameters[name]
-    module._modules[name] = weight
+    module._modules[f"{name}_quantized"] = weight
   module.__class__ = type(own_class.__name__, (own_class,), attributes)

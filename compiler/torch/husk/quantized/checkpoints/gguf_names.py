@@ -162,12 +162,25 @@ def configuration(file: GgufFile) -> tuple[str, dict[str, Any]]:
     "attention_bias": "blk.0.attn_q.bias" in file.tensors,
     **row.settings,
   }
-  _check_rope(file, fields["head_dim"])
+  for field, key in (("bos_token_id", "bos"), ("eos_token_id", "eos")):
+    token = file.metadata.get(f"tokenizer.ggml.{key}_token_id")
+    if isinstance(token, int):
+      fields[field] = token
+  _check_described(file, fields["head_dim"])
   return row.model_type, fields
 
 
-def _check_rope(file: GgufFile, head_dim: int) -> None:
-  """Refuses rotary embeddings that `configuration` does not describe."""
+# Metadata of models that `configuration` does not describe, unless it is 0.
+_UNKNOWN = ("expert_count", "attention.sliding_window", "logit_scale", "residual_scale")
+
+
+def _check_described(file: GgufFile, head_dim: int) -> None:
+  """Refuses what `configuration` leaves out."""
+  for key in _UNKNOWN:
+    if value := file.metadata.get(f"{file.architecture()}.{key}", 0):
+      raise CheckpointError(
+        f"{file.path}: {key} is {value!r}, which needs a configuration of its own: give the model"
+      )
   scaling = file.metadata.get(f"{file.architecture()}.rope.scaling.type", "none")
   if scaling != "none":
     raise CheckpointError(

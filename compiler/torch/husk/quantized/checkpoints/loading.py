@@ -10,16 +10,15 @@ import logging
 import pathlib
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
+
+from ..layers import QuantizedEmbedding, QuantizedLinear, QuantizedWeight, Rounding, with_computed
 from .errors import CheckpointError, listed
+from .experts import stacked
 from .layouts import Weight
 from .sources import Entry, Names, source_of
-
-if TYPE_CHECKING:
-  import torch
-
-  from ..layers import QuantizedWeight, Rounding
 
 _ACTIVATIONS = ("exact", "quantized")
 # A line of the log tells how far it is each so many seconds.
@@ -103,13 +102,14 @@ class _Plan:
     return _Place(self.model.get_submodule(parent), attribute)
 
   def classes_of(self, name: str) -> Sequence[str]:
-    """The names of the classes of the module that has a parameter; none if there is none."""
+    """The names of the classes of the module that has a parameter. A module that only the checkpoint
+    has, such as one of several experts, is taken for a linear layer."""
     place = self.places.get(name)
-    return [] if place is None else [one.__name__ for one in type(place.module).__mro__]
+    return ["Linear"] if place is None else [one.__name__ for one in type(place.module).__mro__]
 
   def checked(self, entries: Sequence[Entry]) -> list[Entry]:
     """The entries that the model takes. Raises if they are not those of the model."""
-    entries = [entry for entry in entries if not self._is_empty_bias(entry)]
+    entries = stacked([entry for entry in entries if not self._is_empty_bias(entry)], self.tensors)
     self.filled_by = self._filled(entries)
     for entry in entries:
       entry.check(tuple(self.tensors[entry.target].shape))
@@ -176,8 +176,6 @@ class _Plan:
 
   def read(self, entries: Sequence[Entry]) -> None:
     """Reads all weights and makes the modules that take them."""
-    import torch
-
     logger = logging.getLogger("husk")
     next_line = time.monotonic() + _SECONDS
     names_of: dict[int, list[str]] = {}
@@ -197,8 +195,6 @@ class _Plan:
       self._take_codes(entry, names_of[id(entry)], found, codes)
 
   def _take_numbers(self, entry: Entry, names: Sequence[str], found: torch.Tensor) -> None:
-    import torch
-
     first = self.tensors[entry.target]
     if found.is_floating_point() != first.is_floating_point():
       raise CheckpointError(
@@ -220,8 +216,6 @@ class _Plan:
     found: Weight,
     others: Sequence[tuple[Entry, Weight]],
   ) -> None:
-    from ..layers import QuantizedWeight
-
     first = self.tensors[entry.target]
     if not first.is_floating_point():
       raise CheckpointError(
@@ -260,10 +254,6 @@ class _Plan:
   def _replace(
     self, module: torch.nn.Module, entry: Entry, weight: QuantizedWeight, found: Weight
   ) -> None:
-    import torch
-
-    from ..layers import QuantizedEmbedding, QuantizedLinear
-
     if isinstance(module, torch.nn.Embedding):
       new: torch.nn.Module = QuantizedEmbedding(weight, module.padding_idx)
     else:
@@ -280,8 +270,6 @@ class _Plan:
 
   def commit(self) -> torch.nn.Module:
     """Changes the model, and returns it, or what takes its place."""
-    from ..layers import with_computed
-
     for (module, attribute), value in self.values.items():
       setattr(module, attribute, value)
     for module, weights in self.weights.items():
@@ -298,21 +286,15 @@ class _Plan:
 
 
 def _is_tensor(value: Any) -> bool:
-  import torch
-
   return isinstance(value, torch.Tensor)
 
 
 def _device(tensor: torch.Tensor) -> torch.device:
-  import torch
-
   return torch.device("cpu") if tensor.is_meta else tensor.device
 
 
 def _is_plain_layer(module: torch.nn.Module) -> bool:
   """Whether a layer computes what QuantizedLinear or QuantizedEmbedding does."""
-  import torch
-
   if isinstance(module, torch.nn.Embedding):
     return type(module).forward is torch.nn.Embedding.forward and module.max_norm is None
   return isinstance(module, torch.nn.Linear) and type(module).forward is torch.nn.Linear.forward
@@ -330,10 +312,6 @@ def _kind(found: Weight) -> str:
 
 def _rounding_of(entry: Entry) -> Rounding | None:
   """How the input of a layer is rounded by the configuration of the checkpoint."""
-  import torch
-
-  from ..layers import Rounding
-
   settings = entry.activations
   if not settings:
     return None

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..codes import Codes
-from . import configs, gguf_names
+from . import configs, gguf_names, models
 from .errors import CheckpointError, listed
 from .gguf_file import GgufFile
 from .layouts import FLOATS, FLOATS8, LAYOUTS, Fields, Layout, Scheme, Shape, Weight
@@ -120,8 +120,6 @@ class GgufSource:
     return Entry(target, (name,), check, read, tensor.type.elements > 1)
 
   def build(self, dtype: torch.dtype | None) -> torch.nn.Module:
-    from . import models
-
     return models.of_gguf(self.file, dtype)
 
 
@@ -250,8 +248,6 @@ class SafetensorsSource:
     return Entry(target, [tensor.name], check, lambda _shape: self.files.read(tensor.name), False)
 
   def build(self, dtype: torch.dtype | None) -> torch.nn.Module:
-    from . import models
-
     return models.of_folder(self.files.folder, dtype)
 
 
