@@ -198,7 +198,13 @@ def test_activations(tmp_path):
     )
   blocks, _ = loaded(tmp_path / "2", "fp8, a scale for a block", activations="quantized")
   assert blocks.rounding == Rounding(torch.float8_e4m3fn, group=48)
-  fixed = Rounding(torch.float8_e4m3fn, 0.5)(x)
+  fields, _, _ = fields_of("fp8, a scale")
+  config = {"quant_method": "modelopt", "quant_algo": "FP8"}
+  fields["input_scale"] = torch.tensor(0.5)
+  path = checkpoint_writer.folder(tmp_path / "3", fields, config)
+  layer = quantized.load(path, linear(bias=False), activations="quantized")
+  assert layer.rounding == Rounding(torch.float8_e4m3fn, 0.5)
+  fixed = layer.rounding(x)
   assert torch.equal(fixed, (x / 0.5).to(torch.float8_e4m3fn).float() * 0.5)
 
 

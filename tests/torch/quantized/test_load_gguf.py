@@ -2,6 +2,8 @@
 
 import random
 import re
+import sys
+import types
 
 import export_and_compare
 import gguf_writer
@@ -161,6 +163,72 @@ def test_norms_that_have_1_added(tmp_path):
   np.testing.assert_allclose(
     layer.self_attn.q_proj.weight().numpy(), numbers["blk.0.attn_q"], rtol=1e-5, atol=1e-5
   )
+
+
+DESCRIBED = METADATA | {
+  "llama.embedding_length": SIZE,
+  "llama.feed_forward_length": INNER,
+  "llama.block_count": 1,
+  "llama.context_length": 128,
+  "llama.attention.layer_norm_rms_epsilon": 0.5,
+  "llama.rope.freq_base": 1000.0,
+  "llama.rope.dimension_count": SIZE // HEADS,
+  "tokenizer.ggml.eos_token_id": 2,
+}
+
+
+def test_a_model_of_the_metadata(tmp_path, monkeypatch):
+  """transformers makes it; here a module of the same name stands for that."""
+  described = {}
+
+  def from_config(config):
+    described.update(config, dtype=torch.get_default_dtype())
+    model = Model()
+    model.register_buffer("inv_freq", torch.ones(SIZE // HEADS // 2), persistent=False)
+    return model
+
+  entries, numbers = tensors()
+  entries["rope_freqs.weight"] = gguf_writer.plain(np.full(SIZE // HEADS // 2, 4.0))
+  path = written(tmp_path / "x.gguf", gguf_writer.file(DESCRIBED, entries))
+  stub = types.SimpleNamespace(
+    AutoConfig=types.SimpleNamespace(for_model=lambda kind, **fields: {"kind": kind, **fields}),
+    AutoModelForCausalLM=types.SimpleNamespace(from_config=from_config),
+  )
+  monkeypatch.setitem(sys.modules, "transformers", stub)
+  model = quantized.load(path, dtype=torch.bfloat16)
+  assert described == {
+    "kind": "llama",
+    "vocab_size": VOCABULARY,
+    "hidden_size": SIZE,
+    "intermediate_size": INNER,
+    "num_hidden_layers": 1,
+    "num_attention_heads": HEADS,
+    "num_key_value_heads": KEYS,
+    "head_dim": SIZE // HEADS,
+    "max_position_embeddings": 128,
+    "rms_norm_eps": 0.5,
+    "rope_theta": 1000.0,
+    "tie_word_embeddings": True,
+    "attention_bias": False,
+    "eos_token_id": 2,
+    "dtype": torch.bfloat16,
+  }
+  assert not model.training and torch.get_default_dtype() == torch.float32
+  assert torch.equal(model.inv_freq, torch.full_like(model.inv_freq, 0.25))
+  assert isinstance(model.lm_head, quantized.QuantizedLinear)
+
+  def says(reason, **changes):
+    content = gguf_writer.file({**DESCRIBED, **changes}, entries)
+    with pytest.raises(quantized.CheckpointError, match=reason):
+      quantized.load(written(path, content))
+
+  says("expert_count is 8, which needs a configuration", **{"llama.expert_count": 8})
+  says("rope.scaling.type is 'yarn'", **{"llama.rope.scaling.type": "yarn"})
+  says("rope.dimension_count is not the size of a head", **{"llama.rope.dimension_count": 4})
+  says("'llama.block_count' is 0, not a number over 0", **{"llama.block_count": 0})
+  says("'phi3' does not say all .* give the model", **{"general.architecture": "phi3"})
+  monkeypatch.setitem(sys.modules, "transformers", None)
+  says("needs transformers .*: install it, or give the model")
 
 
 def refused(path, model, reason, **options):

@@ -19,8 +19,8 @@ _LINEAR, _EMBEDDING = operator(), embedding()
 
 class QuantizedWeight(torch.nn.Module):
   """A matrix of n x k as buffers `codes` and `scales`, and `zeros` and `values` if it has them, as
-  `codes.Codes` describes them; or a stack of such matrices. `dtype` is the type of its numbers where
-  a module reads them. The buffers keep their types when a module is cast to another one.
+  `codes.Codes` describes them; or a stack of such matrices. `dtype` is the type of its numbers
+  where a module reads them. The buffers keep their types when a module is cast to another one.
 
   Modules that share a weight hold the same QuantizedWeight, so that it stays one when they move to
   another device."""
@@ -106,8 +106,8 @@ class Rounding:
 class QuantizedLinear(torch.nn.Module):
   """torch.nn.Linear with a QuantizedWeight.
 
-  order: if the columns of the weight are in another order than those of the input, the column of the
-  input that each of them is for.
+  order: if the columns of the weight are in another order than those of the input, the column of
+  the input that each of them is for.
   rounding: how the input is rounded first, if it is."""
 
   order: torch.Tensor | None

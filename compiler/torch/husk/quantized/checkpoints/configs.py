@@ -213,7 +213,7 @@ _METHODS: dict[str, Callable[[Config], SchemesOf]] = {
 def is_dropped(name: str) -> bool:
   """Whether a tensor has no part in the weights: scales of activations and of caches, and what a
   model computes itself."""
-  return any(fnmatch.fnmatchcase(name, pattern) for pattern in _DROPPED)
+  return any(fnmatch.fnmatchcase(f".{name}", pattern) for pattern in _DROPPED)
 
 
 _DROPPED = (
