@@ -1,4 +1,5 @@
-"""What `quantization_config` of a checkpoint says about its weights: a row for each `quant_method`."""
+"""What `quantization_config` of a checkpoint says about its weights: a row for each
+`quant_method`."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ from .errors import CheckpointError
 from .layouts import Scheme
 
 Config = Mapping[str, Any]
-# The schemes that a weight may have, by the name of its module and the names of the module's class and
-# of those that it is made from. The first one for which there are tensors counts.
+# The schemes that a weight may have, by the name of its module and the names of the module's class
+# and of those that it is made from. The first one for which there are tensors counts.
 SchemesOf = Callable[[str, Sequence[str]], Iterator[Scheme]]
 
 

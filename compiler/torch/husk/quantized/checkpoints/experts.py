@@ -16,8 +16,8 @@ from .sources import Entry
 if TYPE_CHECKING:
   import torch
 
-# The parameter of a model -> the layers of an expert whose rows it has, one below the other; one row
-# for each way to call them.
+# The parameter of a model -> the layers of an expert whose rows it has, one below the other; one
+# row for each way to call them.
 _ROWS = (
   ("gate_up_proj", ("gate_proj", "up_proj")),
   ("gate_up_proj", ("w1", "w3")),

@@ -22,8 +22,8 @@ _Decoder = Callable[["torch.Tensor"], Any]
 
 @dataclasses.dataclass(frozen=True)
 class BlockType:
-  """A type: its name, the elements and bytes of a block, and what makes codes or, if they have none,
-  numbers of blocks."""
+  """A type: its name, the elements and bytes of a block, and what makes codes or, if they have
+  none, numbers of blocks."""
 
   name: str
   elements: int

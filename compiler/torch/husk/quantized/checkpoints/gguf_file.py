@@ -1,5 +1,6 @@
-"""Files in the format GGUF, versions 2 and 3, as llama.cpp writes them: metadata and tensors. A file
-is mapped into memory; nothing in it is trusted before it is checked against the size of the file."""
+"""Files in the format GGUF, versions 2 and 3, as llama.cpp writes them: metadata and tensors. A
+file is mapped into memory; nothing in it is trusted before it is checked against the size of the
+file."""
 
 from __future__ import annotations
 

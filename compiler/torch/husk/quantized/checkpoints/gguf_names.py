@@ -47,9 +47,9 @@ _FOUR_NORMS = {
 @dataclasses.dataclass(frozen=True)
 class Architecture:
   """A row. `names` are parts of names; `has_pairs`: the rows of queries and keys are in an order in
-  which the two numbers that a rotary embedding turns are adjacent; `norms_add_one`: the file has the
-  weights of norms with 1 added; `model_type` is what transformers calls the architecture, empty if
-  the metadata does not describe all that its configuration needs; `settings` are fields of that
+  which the two numbers that a rotary embedding turns are adjacent; `norms_add_one`: the file has
+  the weights of norms with 1 added; `model_type` is what transformers calls the architecture, empty
+  if the metadata does not describe all that its configuration needs; `settings` are fields of that
   configuration which are the same in each file."""
 
   names: Mapping[str, str]
@@ -139,8 +139,8 @@ def configuration(file: GgufFile) -> tuple[str, dict[str, Any]]:
   row = architecture_of(file)
   if not row.model_type:
     raise CheckpointError(
-      f"{file.path}: the metadata of the architecture {file.architecture()!r} does not say all that "
-      "a model needs: give the model"
+      f"{file.path}: the metadata of the architecture {file.architecture()!r} does not say all "
+      "that a model needs: give the model"
     )
   vocabulary = file.tensors.get("token_embd.weight")
   if vocabulary is None or len(vocabulary.shape) != 2:

@@ -388,8 +388,9 @@ def _read_mxfp4(fields: Fields, scheme: Scheme, shape: Shape) -> Weight:
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-  """A row: the last parts of the names of the tensors that a weight has and may have, the mark before
-  them, and which of them tells that there is a weight; functions that check headers and that read."""
+  """A row: the last parts of the names of the tensors that a weight has and may have, the mark
+  before them, and which of them tells that there is a weight; functions that check headers and that
+  read."""
 
   marker: str
   needed: tuple[str, ...]

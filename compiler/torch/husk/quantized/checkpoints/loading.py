@@ -1,7 +1,7 @@
 """`load`: weights of a checkpoint into a model.
 
-Everything that headers tell is checked before a weight is read. Weights become codes one by one, and
-the model gets all of them at the end, so that it stays as it was if one cannot be read."""
+Everything that headers tell is checked before a weight is read. Weights become codes one by one,
+and the model gets all of them at the end, so that it stays as it was if one cannot be read."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def load(
 
   Weights stay codes and scales: linear layers and embeddings become `QuantizedLinear` and
   `QuantizedEmbedding`, and other modules compute such a weight when they read it. All other tensors
-  are parameters and buffers, in the types that the model has. `husk.export` takes the model as it is.
+  are parameters and buffers, in the types that the model has. `husk.export` takes the model as it
+  is.
 
   path: a GGUF file, a file of safetensors, or a folder with such files and config.json.
   model: an nn.Module with the names of the checkpoint, as transformers' models have. Its parameters
@@ -53,8 +54,8 @@ def load(
   dtype: in which type a model that transformers makes computes; by default that of config.json, and
     f32 for a GGUF file.
 
-  The logger "husk" reports what was loaded. Raises CheckpointError, and leaves the model as it is, if
-  a file is damaged or is of a kind that does not load, if a tensor of the checkpoint is for no
+  The logger "husk" reports what was loaded. Raises CheckpointError, and leaves the model as it is,
+  if a file is damaged or is of a kind that does not load, if a tensor of the checkpoint is for no
   parameter, or if one is for none."""
   path = pathlib.Path(path)
   if activations not in _ACTIVATIONS:
@@ -102,8 +103,8 @@ class _Plan:
     return _Place(self.model.get_submodule(parent), attribute)
 
   def classes_of(self, name: str) -> Sequence[str]:
-    """The names of the classes of the module that has a parameter. A module that only the checkpoint
-    has, such as one of several experts, is taken for a linear layer."""
+    """The names of the classes of the module that has a parameter. A module that only the
+    checkpoint has, such as one of several experts, is taken for a linear layer."""
     place = self.places.get(name)
     return ["Linear"] if place is None else [one.__name__ for one in type(place.module).__mro__]
 
@@ -157,7 +158,8 @@ class _Plan:
       if empty:
         reasons.append(f"no tensor fills {listed(empty)} of the model")
       raise CheckpointError(
-        f"{self.path}: {'; '.join(reasons)}. names= maps names of the checkpoint to those of the model"
+        f"{self.path}: {'; '.join(reasons)}. names= maps names of the checkpoint to those of the "
+        "model"
       )
 
   def _check_memory(self) -> None:
@@ -198,8 +200,8 @@ class _Plan:
     first = self.tensors[entry.target]
     if found.is_floating_point() != first.is_floating_point():
       raise CheckpointError(
-        f"{entry.names[0]!r} of {self.path} has the dtype {found.dtype}, but {entry.target!r} of the "
-        f"model has {first.dtype}"
+        f"{entry.names[0]!r} of {self.path} has the dtype {found.dtype}, but {entry.target!r} of "
+        f"the model has {first.dtype}"
       )
     value: torch.Tensor = found.to(device=_device(first), dtype=first.dtype)
     if isinstance(first, torch.nn.Parameter):
@@ -242,8 +244,8 @@ class _Plan:
   def _is_transposed(
     self, entry: Entry, found: Weight, others: Sequence[tuple[Entry, Weight]]
   ) -> bool:
-    """Whether the model has the matrices of a stack transposed. Other stacks of the same module tell
-    it of square ones; without others they are, as in transformers."""
+    """Whether the model has the matrices of a stack transposed. Other stacks of the same module
+    tell it of square ones; without others they are, as in transformers."""
     module = self.places[entry.target].module
     for one, weight in ((entry, found), *others):
       rows, columns = self.tensors[one.target].shape[-2:]

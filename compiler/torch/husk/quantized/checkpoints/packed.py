@@ -1,5 +1,5 @@
-"""Codes of 2, 3, 4 and 8 bits that checkpoints pack into words, as unsigned bytes and as the codes of
-`husk::linear_quantized`."""
+"""Codes of 2, 3, 4 and 8 bits that checkpoints pack into words, as unsigned bytes and as the codes
+of `husk::linear_quantized`."""
 
 from __future__ import annotations
 

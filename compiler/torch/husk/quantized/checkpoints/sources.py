@@ -102,8 +102,8 @@ class GgufSource:
     def check(shape: Shape) -> None:
       if shape != tensor.shape:
         raise CheckpointError(
-          f"{name!r} of {self.path} has the shape {list(tensor.shape)}, but {target!r} of the model "
-          f"has {list(shape)}"
+          f"{name!r} of {self.path} has the shape {list(tensor.shape)}, but {target!r} of the "
+          f"model has {list(shape)}"
         )
 
     def read(_shape: Shape) -> torch.Tensor | Weight:
@@ -184,8 +184,8 @@ class SafetensorsSource:
     """The weight of a marker, if the configuration has a scheme of its layout for it."""
     if self.schemes_of is None:
       raise CheckpointError(
-        f"{layout.name_of(base, layout.marker)} of {self.path} are codes, but no config.json beside it "
-        "has a quantization_config: give quantization=, a dict such as that"
+        f"{layout.name_of(base, layout.marker)} of {self.path} are codes, but no config.json "
+        "beside it has a quantization_config: give quantization=, a dict such as that"
       )
     target = renamed(self.names, layout.name_of(base, "weight") if layout.mark == "." else base)
     classes = classes_of(target) if target else ()
