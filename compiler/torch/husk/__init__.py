@@ -14,6 +14,7 @@ from .errors import CompileError, Unsupported
 from .version import VERSION as __version__
 
 if TYPE_CHECKING:
+  from . import quantized
   from .compiled import save_compiled
   from .exporter import Function, export, write
   from .options import Options
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 # none of the packages that PyTorch brings, and an export needs no library of Husk.
 _EXPORTER = ("Function", "Options", "export", "write")
 _COMPILED = ("save_compiled",)
+_PACKAGES = ("quantized",)
 _RUNTIME = (
   "CancelledError",
   "DeviceError",
@@ -92,12 +94,15 @@ __all__ = [
   "export",
   "inspect",
   "load",
+  "quantized",
   "save_compiled",
   "write",
 ]
 
 
 def __getattr__(name: str) -> Any:
+  if name in _PACKAGES:
+    return importlib.import_module(f"husk.{name}")
   if name in _RUNTIME:
     module = importlib.import_module("husk.runtime")
   elif name in (*_EXPORTER, *_COMPILED):
@@ -116,4 +121,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-  return sorted({*globals(), *_COMPILED, *_EXPORTER, *_RUNTIME})
+  return sorted({*globals(), *_COMPILED, *_EXPORTER, *_PACKAGES, *_RUNTIME})

@@ -15,11 +15,13 @@ def define(
   result: str = "Tensor",
   tag: str = "flexible_layout",
   decomposed: Callable[..., Any] | None = None,
+  eager: Callable[..., Any] | None = None,
 ) -> Any:
   """Defines the operator `husk::name`, whose results have the shapes and dtypes of those of `fake`.
   A process defines an operator once. `tag` is torch's name for the strides that the operator takes;
   by default, these are any. Programs of all targets have what `decomposed` computes in its place,
-  if it is given."""
+  if it is given. `eager` computes the operator in eager mode, on any device; without it eager mode
+  has none."""
   import torch
 
   torch.library.define(
@@ -28,6 +30,8 @@ def define(
     tags=(getattr(torch.Tag, tag),),
   )
   torch.library.register_fake(f"husk::{name}", fake)
+  if eager is not None:
+    torch.library.impl(f"husk::{name}", "CompositeExplicitAutograd", eager)
   operator = getattr(torch.ops.husk, name).default
   if decomposed is not None:
     _decomposed[operator] = decomposed

@@ -774,8 +774,8 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   "torch.amp.autocast_mode": (uses("_enter_autocast _exit_autocast", "mark a region of autocast"),),
   "torch.nn": (
     uses(
-      "_buffers _parameters",
-      "parameters and buffers, without those of inner modules",
+      "_buffers _modules _parameters",
+      "parameters, buffers and inner modules, without those of inner modules",
       of="Module",
     ),
     uses("_compiled_call_impl", "what Module.compile has made of a module", of="Module"),

@@ -27,6 +27,7 @@ def operator() -> Operator:
     "Tensor input, Tensor weight, Tensor scales, Tensor? zeros, Tensor? values, Tensor? bias, "
     "Tensor? residual, str activation, int bits, int group",
     _fake,
+    eager=_in_blocks,
   )
 
 
@@ -79,6 +80,7 @@ def embedding() -> Operator:
     "int group, ScalarType dtype",
     _fake_rows,
     decomposed=_rows,
+    eager=_rows,
   )
 
 
@@ -134,6 +136,40 @@ def arithmetic(
   assert activation == "none" and residual is None
   matrix = numbers(weight, scales, zeros, values, bits, group).to(input.dtype)
   return torch.nn.functional.linear(input, matrix, bias)
+
+
+# So many numbers of a weight are made of its codes at a time in eager mode.
+_BLOCK = 1 << 24
+
+
+def _in_blocks(
+  input: torch.Tensor,
+  weight: torch.Tensor,
+  scales: torch.Tensor,
+  zeros: torch.Tensor | None,
+  values: torch.Tensor | None,
+  bias: torch.Tensor | None,
+  residual: torch.Tensor | None,
+  activation: str,
+  bits: int,
+  group: int,
+) -> torch.Tensor:
+  """The operator in eager mode, which has the numbers of some rows of the weight in memory."""
+  import torch
+
+  step = max(1, _BLOCK // max(1, scales.shape[1] * group))
+  if weight.shape[0] <= step:
+    return arithmetic(input, weight, scales, zeros, values, bias, residual, activation, bits, group)
+  parts = []
+  for begin in range(0, weight.shape[0], step):
+    weight_, scales_, zeros_, bias_ = (
+      None if one is None else one[begin : begin + step] for one in (weight, scales, zeros, bias)
+    )
+    assert weight_ is not None and scales_ is not None
+    parts.append(
+      arithmetic(input, weight_, scales_, zeros_, values, bias_, None, activation, bits, group)
+    )
+  return torch.cat(parts, -1)
 
 
 def as_arithmetic(
