@@ -194,14 +194,6 @@ def _renamed(graph: Graph, expression: Any) -> Any:
   return sympy.sympify(expression).xreplace(graph.sizevars.shape_env.unbacked_renamings)
 
 
-def _with_replacements(shapes: Any, condition: Any) -> Any:
-  """A condition with the symbols that lowering took for others, which it found equal. SymPy takes
-  symbols of sizes for positive, and would find that `n > 0` always holds: nothing is evaluated."""
-  other = {symbol: shapes.replace(symbol) for symbol in condition.free_symbols}
-  with sympy.evaluate(False):
-    return condition.xreplace({old: new for old, new in other.items() if old != new})
-
-
 def _holds_for_all(condition: Any) -> bool:
   """Whether a condition says that a size is 0 or more."""
   return isinstance(condition, sympy.Or) and any(
@@ -274,7 +266,7 @@ def write_checks(body: Body) -> None:
   seen = set()
   for condition, message in body.asserts:
     if not body.exprs.knows(condition):
-      condition = _with_replacements(body.graph.sizevars.shape_env, condition)
+      condition = assumed.with_replacements(body.graph.sizevars.shape_env, condition)
       if condition in seen or _holds_for_all(condition):
         continue
       seen.add(condition)
