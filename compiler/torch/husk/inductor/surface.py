@@ -817,6 +817,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   ),
   "torchvision.models.detection.roi_heads": (
     uses("expand_boxes expand_masks", "masks with an edge, and their boxes"),
+    replaces("heatmaps_to_keypoints", "resizes maps to the largest box (detection.py)"),
   ),
   "torchvision.models.detection.transform": (
     replaces("paste_masks_in_image", "resizes all masks at once"),
