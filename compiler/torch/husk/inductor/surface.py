@@ -217,7 +217,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     uses("arg", "a number that a launch gets", of="SymbolicCallArgLine"),
     uses("node", "a number that is read from a tensor", of="DynamicScalarLine"),
     uses(
-      "output_name unbacked_bindings",
+      "unbacked_bindings",
       "the numbers that an operator decides",
       of="UnbackedSymbolDefsLine",
     ),
@@ -337,6 +337,8 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     replaces("is_mkldnn_conv", "keeps tensors in it around Husk's convolutions"),
   ),
   "torch._inductor.sizevars": (
+    replaces("_join_dimensions_cached", "joins without a search for patterns (torch_compat.py)"),
+    uses("join_dimensions", "joins what is left then"),
     replaces(
       "check_equals",
       "asks whether sizes are equal for all sizes (patches.py)",
