@@ -113,6 +113,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     replaces("fx_wrapper_codegen", "the wrapper class becomes Husk's", of="DeviceCodegen"),
     uses("cse", "the kernel that is written now", of="Kernel"),
     uses("store_cache", "the values that it has stored", of="CSE"),
+    uses("_cache", "the variables that it has, by what they hold", of="CSE"),
   ),
   "torch._inductor.codegen.wrapper_fxir": (
     uses("FileBackedGraphModule", "a program that does nothing"),
@@ -469,6 +470,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
       "codegen_loops_impl", "marks each loop nest (host_loops.host_codegen)", of="CppKernel"
     ),
     uses("call_ranges rename_indexing", "the sizes of a loop nest", of="CppKernel"),
+    replaces("check_bounds", "checks an index before its load (host_loops.py)", of="CppKernel"),
     replaces(
       "_get_vec_load_line",
       "reads no lane behind the end (host_loops.host_codegen)",
@@ -740,8 +742,8 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   ),
   "torch.utils._sympy.solve": (uses("try_solve", "solves an equation of sizes"),),
   "torch.utils._sympy.symbol": (
-    uses("symbol_is_type", "the kind of a symbol"),
-    uses("UNBACKED_FLOAT UNBACKED_INT", "the kinds", of="SymT"),
+    uses("free_symbol_is_type symbol_is_type", "the kind of a symbol"),
+    uses("TMP UNBACKED_FLOAT UNBACKED_INT", "the kinds", of="SymT"),
   ),
   "torch.utils._sympy.value_ranges": (
     uses("ValueRanges bound_sympy", "the range of an expression"),
