@@ -17,8 +17,9 @@ import types
 
 import husk
 import pytest
+import sympy
 import torch
-from husk import devices, output
+from husk import devices, hir, output
 from husk.cuda import kernels as cuda_kernels
 from husk.errors import message
 from husk.hir import huskc
@@ -379,6 +380,191 @@ def a_lowering_in_torch_compile(p):
     torch.compile(Waves(), backend=backend)(X)
 
 
+# What a `.hir` cannot express
+
+
+class Adds(torch.nn.Module):
+  """Adds a tensor of ones that is a constant."""
+
+  def __init__(self):
+    super().__init__()
+    self.register_buffer("ones", torch.ones(4))
+
+  def forward(self, x):
+    return x + self.ones
+
+
+COMPLEX = torch.ones(3, dtype=torch.complex32)
+
+
+@row("the input x has the dtype torch.complex32", r"convert it by \.to\(\).*float32, ")
+def an_input_of_a_dtype_that_artifacts_lack(p):
+  written(p.folder, lambda x: x.view(torch.float16).sum(), (COMPLEX,))
+
+
+@row("the output .* has the dtype torch.complex32", r"convert it by \.to\(\)")
+def an_output_of_a_dtype_that_artifacts_lack(p):
+  written(p.folder, lambda x: torch.view_as_complex(x.half()), (torch.ones(3, 2),))
+
+
+@row("the input x is a sparse tensor", "to_dense")
+def a_sparse_input(p):
+  written(p.folder, lambda x: x.to_dense(), (X.to_sparse(),))
+
+
+@row("makes a sparse tensor", r"near test_messages\.py:\d+", "to_dense")
+def a_sparse_tensor(p):
+  written(p.folder, lambda x: x.to_sparse().to_dense())
+
+
+class Scaled(torch.nn.Module):
+  def forward(self, x, mode):
+    return x * 2 if mode == "fast" else x
+
+
+@row("mode is a str \\('fast'\\)", "tensors, numbers, bools and None", "a module around the model")
+def an_input_that_is_a_text(p):
+  husk.write(Scaled(), (X, "fast"), p.folder / "kept", targets=(HOST,))
+
+
+@row("the output .* is a str", "programs take and return tensors, numbers, bools and None")
+def an_output_that_is_a_text(p):
+  written(p.folder, lambda x: (x * 2, "fast"))
+
+
+@row("the constant .*has no value", "register_buffer")
+def a_constant_without_a_value(p):
+  from husk.program import constants
+
+  p.replace(constants, "_is_fake", lambda tensor: True)
+  husk.write(Adds(), (X,), p.folder / "kept", targets=(HOST,))
+
+
+def with_a_dim(p, function=None):
+  shapes = {"x": {0: Dim("rows", min=2, max=8)}}
+  written(p.folder, function or (lambda x: x * 2), dynamic_shapes=shapes)
+
+
+@row(r"the guard L\['x'\] is None of torch.export", "cannot check", "give these sizes no Dim")
+def a_guard_of_another_form(p):
+  from husk.program import guards
+
+  p.replace(guards.torch_compat, "guards", lambda program: ["L['x'] is None"])
+  with_a_dim(p)
+
+
+@row("only if Ne\\(s99, 1\\), which aten.mul assumes", "cannot check", "give these sizes no Dim")
+def an_assumption_about_a_size_that_nothing_defines(p):
+  from husk.inductor import assumed
+
+  condition = sympy.Ne(sympy.Symbol("s99", integer=True), 1)
+  p.replace(assumed, "found", lambda shapes: [assumed.Assumption(condition, "aten.mul")])
+  with_a_dim(p)
+
+
+@row(r"size 0 of the input x is ", "cannot compute the sizes", "size 0 of x a Dim of its own")
+def a_size_that_cannot_be_solved(p):
+  from husk.lower import prologue
+  from torch.utils._sympy import solve
+
+  def unsolved(*args):
+    p.replace(solve, "try_solve", lambda *equation: None)
+    real(*args)
+
+  real = prologue._define_solved
+  p.replace(prologue, "_define_solved", unsolved)
+  shapes = {"x": {0: 2 * Dim("pairs", min=1, max=8)}}
+  written(p.folder, lambda x: x * 2, (torch.ones(6, 4),), dynamic_shapes=shapes)
+
+
+def expression(value):
+  numbers = hir.Expressions()
+  numbers.define(N, hir.Name("n"))
+  numbers.int(value)
+
+
+N, M = (sympy.Symbol(name, integer=True, positive=True) for name in "nm")
+
+
+@row("sin is not supported", r"sin\(n\)", "outside of the model")
+def a_function_of_a_size(p):
+  expression(sympy.sin(N))
+
+
+@row("the symbol m is used before anything defines it", "report it")
+def a_size_that_is_not_defined(p):
+  expression(N + M)
+
+
+@row("an int is needed, but .*n", "outside of the model")
+def a_size_that_is_a_float(p):
+  expression(N * sympy.Float(1.5))
+
+
+@row("may have a remainder", "//")
+def a_quotient_of_sizes(p):
+  expression(1 / N)
+
+
+@row("DeviceCopy", r"near test_messages\.py:\d+", "write this line with other operators")
+def a_node_without_a_writer(p):
+  from husk.lower import lines
+
+  def visit(self, line):
+    self.visit_NodeLine(types.SimpleNamespace(node=type("DeviceCopy", (), {})()))
+
+  p.replace(lines, "NODES", {})
+  p.replace(lines.LineVisitor, "visit_KernelCallLine", visit)
+  written(p.folder)
+
+
+@row("a copy between devices", "write this line with other operators")
+def a_method_of_the_wrapper(p):
+  capture._refusing(capture._REFUSED["codegen_device_copy"])(None)
+
+
+@row("messages::named gets a list of str as its argument names", r"near test_messages", "report it")
+def an_argument_that_is_a_list_of_texts(p):
+  with torch.library._scoped_library("messages", "DEF") as library:
+    library.define("named(Tensor x, str[] names) -> Tensor")
+    library.impl("named", lambda x, names: torch.empty_like(x), "Meta")
+    names = ["a", "b"]
+    written(p.folder, lambda x: torch.ops.messages.named(x, names), ops=("messages::named",))
+
+
+@row("complex64 is read from a tensor", r"near test_messages\.py:\d+", r"\.real\.item\(\)")
+def a_complex_number_that_is_read(p):
+  from husk.lower import scalars
+
+  def read(body, source):
+    return real(body, types.SimpleNamespace())
+
+  real = scalars.read
+  view = types.SimpleNamespace(dtype=torch.complex64)
+  p.replace(scalars, "node_view", lambda node: view)
+  written(p.folder, lambda x: torch.ones(x[0, 0].to(torch.int64).item()))
+
+
+@row("decides the sizes u0", "write this line with other operators")
+def a_size_of_the_data_that_nothing_defines(p):
+  from husk.lower import lines
+
+  line = types.SimpleNamespace(unbacked_bindings=[sympy.Symbol("u0")], output_name="buf0")
+  visitor = types.SimpleNamespace(body=types.SimpleNamespace(exprs=hir.Expressions()))
+  lines.LineVisitor.visit_UnbackedSymbolDefsLine(visitor, line)
+
+
+@row(
+  r"^function decode: .*near test_messages\.py:\d+.*: write this line|^function decode: .*sparse"
+)
+def a_refusal_in_one_of_several_functions(p):
+  functions = {
+    "encode": husk.Function(Waves(), (X,)),
+    "decode": husk.Function(Calls(lambda x: x.to_sparse().to_dense()), (X,)),
+  }
+  husk.write(functions, p.folder / "kept", targets=(HOST,))
+
+
 # g++
 
 BODY = "async_compile.cpp_pybinding(['float*'], r'''\n%s''')"
@@ -636,7 +822,7 @@ def test_what_a_user_reads(plant, words, tmp_path, monkeypatch, capfd):
 
 
 def test_the_table_is_long_enough():
-  assert len(ROWS) >= 60, len(ROWS)
+  assert len(ROWS) >= 80, len(ROWS)
 
 
 def test_memory_and_interrupts_pass():

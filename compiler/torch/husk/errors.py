@@ -15,12 +15,22 @@ Result = TypeVar("Result")
 
 
 class Unsupported(Exception):
-  """The model does something that a `.hir` cannot express. The text names the construct and, if it
-  is known, the place in the model; `has_place` tells whether it names that."""
+  """The model does something that a `.hir` cannot express.
 
-  def __init__(self, message: str, has_place: bool = False) -> None:
-    super().__init__(message)
-    self.has_place = has_place
+  construct: what that is and, if it is known, the place in the model.
+  has_place: whether `construct` names the place.
+  remedy: what to do; empty if `construct` says it.
+  """
+
+  def __init__(self, construct: str, has_place: bool = False, remedy: str = "") -> None:
+    self.construct, self.has_place, self.remedy = construct, has_place, remedy
+    super().__init__(f"{construct}: {remedy}" if remedy else construct)
+
+  def at(self, place: str) -> Unsupported:
+    """The error with a place, unless it has one."""
+    if self.has_place or not place:
+      return self
+    return Unsupported(f"{self.construct} (near {place})", True, self.remedy)
 
 
 class CompileError(Exception):
@@ -46,6 +56,13 @@ class CompileError(Exception):
     return CompileError(self.message, f"{self.remedy}\n  {log}" if self.remedy else log, self.place)
 
 
+# What to do about a failure of the exporter itself, and about an operator that it cannot write.
+REPORT = "report it with what HUSK_TRACEBACK=1 in the environment shows"
+OTHER_OPERATORS = f"write this line with other operators, or {REPORT}"
+# What to do about a number that a program cannot compute.
+OUTSIDE = "compute this number outside of the model, and give it to the model as an input"
+
+
 @contextlib.contextmanager
 def within(function: str, functions: Collection[str]) -> Iterator[None]:
   """Adds the name of the function to each `Unsupported` that is raised inside, if an export has
@@ -55,7 +72,8 @@ def within(function: str, functions: Collection[str]) -> Iterator[None]:
   except Unsupported as error:
     if len(functions) == 1:
       raise
-    raise Unsupported(f"function {function}: {error}") from error
+    construct = f"function {function}: {error.construct}"
+    raise Unsupported(construct, error.has_place, error.remedy) from error
 
 
 def traceback_is_full() -> bool:

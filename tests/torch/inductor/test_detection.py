@@ -1,9 +1,11 @@
 """The functions that take the place of those of torchvision's detection models while these are
 traced. Without torchvision they are compared with loops over numbers."""
 
+import math
 import sys
 import types
 
+import husk
 import pytest
 import torch
 import vision_operators
@@ -77,6 +79,42 @@ def test_codes_of_boxes():
     assert torch.equal(given, (codes + boxes.repeat(1, 3)).reshape(rows, 3, 4))
 
 
+def keypoints_one_by_one(maps, rois):
+  places, scores = [], []
+  for one, (left, top, right, bottom) in zip(maps, rois.tolist()):
+    width, height = max(right - left, 1.0), max(bottom - top, 1.0)
+    size = math.ceil(height), math.ceil(width)
+    resized = torch.nn.functional.interpolate(one[:, None], size, mode="bicubic").flatten(1)
+    largest, pixel = resized.max(1)
+    x, y = pixel % size[1] + 0.5, pixel // size[1] + 0.5
+    x, y = x * (width / size[1]) + left, y * (height / size[0]) + top
+    places.append(torch.stack([x, y, torch.ones_like(x)], 1))
+    scores.append(largest)
+  return torch.stack(places), torch.stack(scores)
+
+
+def test_keypoints_of_boxes_whose_number_the_data_decides(tmp_path):
+  """Maps are resized to larger and to smaller boxes, of which one is thinner than a pixel."""
+
+  def function(self, maps, rois, least):
+    chosen = rois[:, 0] >= least
+    return detection.keypoints(maps[chosen], rois[chosen])
+
+  torch.manual_seed(0)
+  maps, rois = torch.randn(5, 2, 7, 6), torch.rand(5, 4) * 9
+  rois[:, 2:] += rois[:, :2] + torch.tensor([[0.0], [2.0], [9.0], [20.0], [5.0]])
+  rois[4, 2] = rois[4, 0] + 0.25
+  path = tmp_path / "keypoints.husk"
+  husk.export(FunctionModule(function), (maps, rois, torch.tensor(0.0)), path, targets=("host",))
+  program = husk.load(path)
+  for least in (0.0, rois[:, 0].median().item()):
+    chosen = rois[:, 0] >= least
+    expected = keypoints_one_by_one(maps[chosen], rois[chosen])
+    torch.testing.assert_close(program(maps, rois, torch.tensor(least)), expected)
+  places, scores = program(maps, rois, torch.tensor(99.0))
+  assert places.shape == (0, 2, 3) and scores.shape == (0, 2)
+
+
 def test_nothing_is_replaced_without_torchvision(monkeypatch):
   monkeypatch.delitem(sys.modules, "torchvision", raising=False)
   with detection.traced():
@@ -86,13 +124,14 @@ def test_nothing_is_replaced_without_torchvision(monkeypatch):
 def test_replaced_functions_return():
   """Those of the installed torchvision, whose results stay what they were."""
   torchvision = pytest.importorskip("torchvision")
-  from torchvision.models.detection import transform
+  from torchvision.models.detection import roi_heads, transform
 
   given = boxes_of_classes(30)
   masks = torch.rand(30, 1, 28, 28)
   expected = (
     torchvision.ops.batched_nms(*given, 0.3),
     transform.paste_masks_in_image(masks, given[0], (70, 80)),
+    roi_heads.heatmaps_to_keypoints(masks, given[0]),
   )
   code = torchvision.ops.batched_nms.__code__
   with detection.traced():
@@ -100,4 +139,6 @@ def test_replaced_functions_return():
     torch.testing.assert_close(torchvision.ops.batched_nms(*given, 0.3), expected[0])
     pasted = transform.paste_masks_in_image(masks, given[0], (70, 80))
     torch.testing.assert_close(pasted, expected[1], rtol=1e-4, atol=1e-5)
+    found = roi_heads.heatmaps_to_keypoints(masks, given[0])
+    torch.testing.assert_close(found, expected[2], rtol=1e-4, atol=1e-5)
   assert torchvision.ops.batched_nms.__code__ is code

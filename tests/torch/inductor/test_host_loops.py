@@ -1,7 +1,10 @@
 """How the exporter helps Inductor to write C++ loops: the strides of indices."""
 
+import husk
 import pytest
 import sympy
+import torch
+from function_module import FunctionModule
 from husk.inductor import host_loops
 from torch._inductor.codegen import cpp
 from torch.utils._sympy.functions import FloorDiv, ModularIndexing
@@ -67,3 +70,23 @@ def test_only_quotients_and_remainders_of_the_variable_are_simplified(monkeypatc
     cpp.stride_at_vec_range(window + 5 * x1, x0, 8)
     cpp.stride_at_vec_range(5 * ModularIndexing(x0 + 3, 1, 57), x0, 8)
   assert seen == [window]
+
+
+def test_an_index_that_is_compared_before_it_is_checked(tmp_path):
+  """The mask is indexed by numbers that the comparison has computed, after all loads."""
+
+  def function(self, x, mask):
+    keys, queries = torch.arange(x.shape[1]), torch.arange(x.shape[0])
+    allowed = (keys <= queries[:, None]) & mask[keys]
+    return torch.where(allowed, x, -1e9).softmax(-1)
+
+  shapes = {"x": {1: torch.export.Dim("n", max=64)}, "mask": {0: torch.export.Dim("m", max=64)}}
+  given = torch.randn(5, 20), torch.arange(22) % 3 > 0
+  model, path = FunctionModule(function), tmp_path / "made.husk"
+  husk.export(model, given, path, dynamic_shapes=shapes, targets=("host",))
+  program = husk.load(path)
+  for length in (20, 13):
+    x, mask = torch.randn(5, length), torch.arange(length) % 3 > 0
+    torch.testing.assert_close(program(x, mask), model(x, mask))
+  with pytest.raises(husk.Error, match="out of bounds"):
+    program(torch.randn(5, 21), torch.arange(20) % 3 > 0)

@@ -37,6 +37,9 @@ ONE_STAGE = {**NOTHING_TRAINED, "topk_candidates": 100, "num_classes": 5}
 MODELS = {
   "fasterrcnn": lambda: detection.fasterrcnn_mobilenet_v3_large_fpn(**TWO_STAGES),
   "maskrcnn": lambda: detection.maskrcnn_resnet50_fpn(**TWO_STAGES),
+  "keypointrcnn": lambda: detection.keypointrcnn_resnet50_fpn(
+    **{**TWO_STAGES, "num_classes": 2}, num_keypoints=5
+  ),
   "retinanet": lambda: detection.retinanet_resnet50_fpn(**ONE_STAGE, **SIZES, score_thresh=0.0),
   "fcos": lambda: detection.fcos_resnet50_fpn(**ONE_STAGE, **SIZES, score_thresh=0.0),
   "ssd": lambda: detection.ssd300_vgg16(**ONE_STAGE),

@@ -32,6 +32,12 @@ class Branch(torch.nn.Module):
     return x * 2 if x.shape[1] > 1 else x * 3
 
 
+class Masked(torch.nn.Module):
+  def forward(self, x, mask):
+    factor = 2 if mask.shape[1] != 1 else 3
+    return x * factor + mask if x.shape[1] <= mask.shape[1] else x
+
+
 class Pairs(torch.nn.Module):
   def forward(self, x):
     return x.view(x.shape[0], -1, 2).sum(2)
@@ -148,6 +154,25 @@ def test_the_bytecode_is_read_if_the_model_cannot_be_run(caplog):
   )
   with pytest.raises(TypeError, match="unhashable"):
     traced(Kept(), Dim("l", min=1, max=64), strict=False)
+
+
+def test_a_condition_on_a_dim_of_two_inputs_is_checked_in_each_run(caplog, tmp_path):
+  """While they are traced the inputs have a symbol each, and one of both afterwards."""
+  length = Dim("l", min=1, max=64)
+  path = husk.export(
+    Masked(),
+    (torch.randn(2, 6), torch.randn(2, 6)),
+    tmp_path / "made.husk",
+    dynamic_shapes={"x": {1: length}, "mask": {1: length}},
+    prefer_deferred_runtime_asserts_over_guards=True,
+    targets=("host",),
+  )
+  program = husk.load(path)
+  x, mask = torch.randn(2, 9), torch.randn(2, 9)
+  torch.testing.assert_close(program(x, mask), Masked()(x, mask))
+  with pytest.raises(husk.InvalidInputError, match=r"size\(\)\[1\], 1\)"):
+    program(torch.randn(2, 1), torch.randn(2, 1))
+  assert not [text for text in said(caplog) if "<=" in text]  # the Dim says that they are equal
 
 
 def test_a_condition_that_cannot_be_proved_is_checked_in_each_run(caplog, tmp_path):

@@ -5,7 +5,7 @@ generators."""
 from __future__ import annotations
 
 from .. import hir
-from ..errors import Unsupported
+from ..errors import OTHER_OPERATORS, Unsupported
 from ..lower import extern
 from ..lower.extern import overload
 
@@ -23,8 +23,13 @@ class Called:
     if is_here and (op is None or not extern.is_random(op)):
       return
     if op is None:
-      raise Unsupported(f"no implementation of {plain} on this device, and torch has none")
+      raise Unsupported(
+        f"no implementation of {plain} on this device, and torch has none", remedy=OTHER_OPERATORS
+      )
     if plain != call.name:
-      raise Unsupported(f"{plain}, the sizes of whose results only the data decides")
+      raise Unsupported(
+        f"{plain}, the sizes of whose results only the data decides",
+        remedy="call it outside of the compiled function",
+      )
     if plain not in self.names:
       self.names.append(plain)

@@ -17,7 +17,7 @@ from .data import decoded, encoded, names_of, parts, rewritten
 from .expr import Expr, Literal, Name, Op, names_in, op
 from .expressions import Expressions, Filled
 from .folding import fold
-from .literals import alignment, dtype, itemsize, number, quoted
+from .literals import alignment, dtype, itemsize, number, quoted, required_dtype
 from .names import Names
 from .program import Function, Program, Variant
 from .statements import (
@@ -114,6 +114,7 @@ __all__ = [
   "op",
   "parts",
   "quoted",
+  "required_dtype",
   "rewritten",
   "walk",
 ]

@@ -10,7 +10,7 @@ from typing import Any
 import sympy
 from sympy.logic.boolalg import BooleanAtom
 
-from ..errors import Unsupported
+from ..errors import OUTSIDE, REPORT, Unsupported
 from .expr import Expr, Literal, Op, op
 
 # Integer operation -> the same operation on floats.
@@ -75,7 +75,7 @@ class Expressions:
     """An int, or a condition, which is 0 or 1. A float is refused."""
     converted = self._any(sympy.sympify(expression))
     if converted.is_float:
-      raise Unsupported(f"an int is needed, but {expression} is a float")
+      raise Unsupported(f"an int is needed, but {expression} is a float", remedy=OUTSIDE)
     return converted
 
   def float(self, expression: SympyValue) -> Expr:
@@ -99,11 +99,13 @@ class Expressions:
       return Literal(float(e))
     if e.is_Symbol:
       if str(e) not in self.names:
-        raise Unsupported(f"the symbol {e} is used before anything defines it")
+        raise Unsupported(f"the symbol {e} is used before anything defines it", remedy=REPORT)
       return self.names[str(e)]
     method: Callable[[Any], Expr] | None = getattr(self, "_" + type(e).__name__, None)
     if method is None:
-      raise Unsupported(f"{type(e).__name__} is not supported (in the expression {e})")
+      raise Unsupported(
+        f"{type(e).__name__} is not supported (in the expression {e})", remedy=OUTSIDE
+      )
     return method(e)
 
   def _fold(self, name: str, terms: Iterable[Any]) -> Expr:
@@ -157,7 +159,7 @@ class Expressions:
     if any(self._any(part).is_float for part in (base, exponent)):
       return self._FloatPow(e)
     if exponent.is_Integer and exponent < 0:
-      raise Unsupported(f"the quotient {e} may have a remainder, which is not supported")
+      raise Unsupported(f"the quotient {e} may have a remainder", remedy="divide by `//`")
     return self._ints("pow", e)
 
   _PowByNatural = _Pow
@@ -234,7 +236,7 @@ class Expressions:
     if condition == sympy.true:
       return self._any(value)
     if not rest:
-      raise Unsupported(f"{e} is not supported: it has no last case")
+      raise Unsupported(f"{e} has no value if none of its conditions holds", remedy=OUTSIDE)
     return self._select(
       condition, value, sympy.Piecewise(*rest, evaluate=False) if len(rest) > 1 else rest[0][0]
     )
@@ -277,13 +279,14 @@ class Expressions:
     number = self._any(argument.args[0] if type(argument).__name__ == "ToFloat" else argument)
     if number.is_float:
       raise Unsupported(
-        f"the logarithm of a float is not supported (in the expression {logarithm})"
+        f"the logarithm of a float is not supported (in the expression {logarithm})", remedy=OUTSIDE
       )
     return number
 
   def _OpaqueUnaryFn_log2(self, e: Any) -> Expr:
     raise Unsupported(
-      f"a logarithm is supported only if it is rounded to an int or compared with a number ({e})"
+      f"a logarithm is supported only if it is rounded to an int or compared with a number ({e})",
+      remedy=OUTSIDE,
     )
 
   def _RoundDecimal(self, e: Any) -> Expr:
@@ -291,12 +294,15 @@ class Expressions:
     number, digits = self._any(e.args[0]), int(e.args[1])
     if number.is_float:
       raise Unsupported(
-        f"rounding a float to decimal digits is not supported, since no double is a tenth ({e})"
+        f"rounding a float to decimal digits is not supported, since no double is a tenth ({e})",
+        remedy=OUTSIDE,
       )
     if digits >= 0:
       return number
     if digits < -18:
-      raise Unsupported(f"10**{-digits} does not fit 64 bits (in the expression {e})")
+      raise Unsupported(
+        f"10**{-digits} does not fit 64 bits (in the expression {e})", remedy=OUTSIDE
+      )
     step = 10**-digits
     quotient, rest = op("floordiv", number, step), op("mod", number, step)
     half = op("and", op("eq", rest, step // 2), op("mod", quotient, 2))
@@ -355,7 +361,9 @@ class Expressions:
     if type(side).__name__ == "OpaqueUnaryFn_log2":
       return side.args[0]
     if not side.is_number or not 0 <= side < 1000:
-      raise Unsupported(f"a logarithm is compared with {side}, which is no number from 0 to 1000")
+      raise Unsupported(
+        f"a logarithm is compared with {side}, which is no number from 0 to 1000", remedy=OUTSIDE
+      )
     return sympy.Float(2.0 ** float(side), 17)
 
   def _Equality(self, e: Any) -> Expr:

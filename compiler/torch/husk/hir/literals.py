@@ -4,6 +4,7 @@ import re
 from typing import TYPE_CHECKING
 
 from .. import dtypes
+from ..errors import Unsupported
 
 if TYPE_CHECKING:
   import torch
@@ -14,6 +15,18 @@ _NAMES = {torch_name: name for name, torch_name in dtypes.TORCH.items()}
 def dtype(torch_dtype: "torch.dtype | str") -> str | None:
   """The name of a torch dtype in a `.hir`; None if a `.hir` does not have it."""
   return _NAMES.get(str(torch_dtype).removeprefix("torch."))
+
+
+def required_dtype(torch_dtype: "torch.dtype", owner: str) -> str:
+  """The name of a torch dtype in a `.hir`. Raises Unsupported if a `.hir` does not have it; `owner`
+  is what has this dtype."""
+  name = dtype(torch_dtype)
+  if name is None:
+    raise Unsupported(
+      f"{owner} has the dtype {torch_dtype}, which artifacts do not have",
+      remedy=f"convert it by .to() to one that they have ({', '.join(dtypes.TORCH.values())})",
+    )
+  return name
 
 
 def itemsize(name: str) -> int:

@@ -348,6 +348,22 @@ def _is_unbacked(symbol: Any) -> bool:
   return symbol_is_type(symbol, (SymT.UNBACKED_INT, SymT.UNBACKED_FLOAT))
 
 
+def with_replacements(shapes: Any, condition: Any) -> Any:
+  """A condition with the symbols that torch took for others, which it found equal. SymPy takes
+  symbols of sizes for positive, and would find that `n > 0` always holds: nothing is evaluated."""
+  other = {symbol: shapes.replace(symbol) for symbol in condition.free_symbols}
+  with sympy.evaluate(False):
+    return condition.xreplace({old: new for old, new in other.items() if old != new})
+
+
+def compares_equals(condition: Any) -> bool:
+  """Whether a condition holds since its sides are the same number."""
+  if not isinstance(condition, (sympy.Eq, sympy.Le, sympy.Ge)):
+    return False
+  left: Any = condition.lhs
+  return bool(sympy.expand(left - condition.rhs) == 0)
+
+
 def text(shapes: Any, condition: Any) -> str:
   """A condition as a text in which sizes are called as in the model: "x.size()[1] <= 4096"."""
   names = {}

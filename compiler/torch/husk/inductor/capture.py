@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from .. import prints
-from ..errors import CompileError, Unsupported
+from ..errors import OTHER_OPERATORS, REPORT, CompileError, Unsupported
 from . import (
   assumed,
   decompositions,
@@ -144,7 +144,8 @@ def capture_each(
     torch._inductor.aot_compile(module, values, options=options)
   if len(results) != len(ways):
     raise Unsupported(
-      f"Inductor made {len(results)} wrapper programs of the model, {len(ways)} needed"
+      f"Inductor made {len(results)} wrapper programs of the model, {len(ways)} needed",
+      remedy=REPORT,
     )
   return results
 
@@ -256,11 +257,10 @@ def _is_of_dynamo(error: Exception) -> bool:
 def _located(error: Unsupported) -> Unsupported:
   """The error with the line of the model in place of what torch.fx adds to the text of an error
   that an operator raises while it is traced."""
-  text, added, trace = str(error).partition("\n\nWhile executing ")
+  _, added, trace = str(error).partition("\n\nWhile executing ")
   if not added:
     return error
-  place = "" if error.has_place else origins.place(trace)
-  return Unsupported(f"{text} (near {place})" if place else text, has_place=True)
+  return Unsupported(error.construct, error.has_place, error.remedy).at(origins.place(trace))
 
 
 # Methods of Inductor's wrapper that would write strings, and what a model that needs them is
@@ -285,7 +285,9 @@ def _wrapper_class(program: Callable[[InductorObject], Any], caching: bool) -> t
     partition_signatures: InductorObject = None,
   ) -> InductorObject:
     if is_subgraph:
-      raise Unsupported(f"the subgraph {subgraph_name}, which is not control flow")
+      raise Unsupported(
+        f"the subgraph {subgraph_name}, which is no function of a branch or a loop", remedy=REPORT
+      )
     return wrapper_class()
 
   methods: dict[str, Any] = {
@@ -337,7 +339,10 @@ class _WrapperMethods:
 
   def codegen_while_loop(self, node: InductorObject, stack_output: bool) -> None:
     if stack_output:
-      raise Unsupported("while_loop that keeps the results of every iteration")
+      raise Unsupported(
+        "a while_loop that keeps the results of every iteration, as its gradient needs them",
+        remedy="call it under torch.no_grad(), or use scan",
+      )
     cond = self._capture(node.cond_subgraph)
     self.writeline(LoopLine(node, cond, self._capture(node.body_subgraph)))
 
@@ -378,8 +383,7 @@ class _WrapperMethods:
 
 def _refusing(construct: str) -> Callable[..., None]:
   def refuse(self: InductorObject, *args: Any, **kwargs: Any) -> None:
-    near = str(origin(args[0])) if args else ""
-    raise Unsupported(construct + (f" (near {near})" if near else ""))
+    raise Unsupported(construct, remedy=OTHER_OPERATORS).at(str(origin(args[0])) if args else "")
 
   return refuse
 

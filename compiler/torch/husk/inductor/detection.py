@@ -27,6 +27,7 @@ def traced() -> Iterator[None]:
     return
   boxes, poolers = _module("ops.boxes"), _module("ops.poolers")
   coders, transform = _module("models.detection._utils"), _module("models.detection.transform")
+  heads = _module("models.detection.roi_heads")
   with replaced(
     # A model may have imported batched_nms by its name, so what it does is replaced: it chooses
     # one of two functions, and always takes the same now.
@@ -35,6 +36,7 @@ def traced() -> Iterator[None]:
     (poolers, "len", _length),
     (coders.BoxCoder, "decode", _decode),
     (transform, "paste_masks_in_image", _paste_masks),
+    (heads, "heatmaps_to_keypoints", keypoints),
   ):
     yield
 
@@ -133,3 +135,76 @@ def _resized(
   upper = place - low
   weights = torch.where(inside[..., None], torch.stack([1.0 - upper, upper], -1), -1.0)
   return torch.stack([low, high], -1), weights
+
+
+def keypoints(maps: torch.Tensor, rois: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+  """The pixel at which each map of a box is largest, and the largest value, after the maps are
+  resized to the box. torchvision's loop has the size of a box as numbers; this one resizes to that
+  of the largest box, and leaves out the pixels that a box has not. All boxes at once would need
+  gigabytes."""
+  import torch
+  from torch._higher_order_ops.while_loop import while_loop_op
+
+  device, count = maps.device, maps.shape[:2]
+  sizes = (rois[:, 2:] - rois[:, :2]).clamp(min=1)
+  whole = sizes.ceil()
+  columns, rows = (
+    torch.arange(_largest(whole[:, axis]), dtype=torch.float32, device=device) for axis in (0, 1)
+  )
+  boxes = torch.arange(count[0], device=device)
+
+  def is_left(i: Any, *values: Any) -> Any:
+    return i < boxes.shape[0]
+
+  def body(
+    i: Any, x: Any, y: Any, scores: Any, maps: Any, whole: Any, columns: Any, rows: Any, boxes: Any
+  ) -> Any:
+    one = maps.index_select(0, i.reshape(1))[0]
+    width, height = whole.index_select(0, i.reshape(1))[0].split(1)
+    x_places, x_weights = _bicubic(one.shape[2], width, columns)
+    y_places, y_weights = _bicubic(one.shape[1], height, rows)
+    resized = (one[:, :, x_places] * x_weights).sum(-1)
+    resized = (resized[:, y_places] * y_weights[:, :, None]).sum(2)
+    inside = (rows < height)[:, None] & (columns < width)
+    pixels = torch.where(inside, resized, float("-inf")).reshape(one.shape[0], -1)
+    largest, pixel = pixels.max(1)
+    row = torch.div(pixel, columns.shape[0], rounding_mode="floor")
+    found = (pixel - row * columns.shape[0], row, largest)
+    this = (boxes == i)[:, None]
+    return i + 1, *(torch.where(this, new, old) for new, old in zip(found, (x, y, scores)))
+
+  loop: Any = while_loop_op
+  start = (
+    torch.zeros((), dtype=torch.int64, device=device),
+    *(torch.zeros(count, dtype=torch.int64, device=device) for _ in range(2)),
+    torch.zeros(count, dtype=torch.float32, device=device),
+  )
+  _, x, y, scores = loop(is_left, body, start, (maps, whole, columns, rows, boxes))
+  places = (torch.stack([x, y], -1).to(torch.float32) + 0.5) * (sizes / whole)[:, None]
+  return torch.cat([places + rois[:, None, :2], torch.ones_like(places[..., :1])], -1), scores
+
+
+def _largest(sizes: torch.Tensor) -> Any:
+  """The largest of some sizes in pixels, which are 1 or more, as a number; 1 if there are none."""
+  import torch
+
+  size = torch.cat([sizes, sizes.new_ones(1)]).amax().to(torch.int64).item()
+  torch._check(size >= 1)
+  return size
+
+
+def _bicubic(
+  places: int, size: torch.Tensor, pixels: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+  """The four places in a map that each pixel of a resized one takes along an axis, and their
+  weights, as PyTorch's bicubic interpolation has them."""
+  import torch
+
+  place = places / size * (pixels + 0.5) - 0.5
+  low = place.floor()
+  neighbours = torch.arange(-1, 3, device=pixels.device)
+  distance = (neighbours - (place - low)[:, None]).abs()
+  near = (1.25 * distance - 2.25) * distance * distance + 1
+  far = ((-0.75 * distance + 3.75) * distance - 6) * distance + 3
+  weights = torch.where(distance <= 1, near, far)
+  return (low.to(torch.int64)[:, None] + neighbours).clamp(0, places - 1), weights

@@ -9,16 +9,13 @@ import types
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ..errors import CompileError, Unsupported
+from ..errors import OTHER_OPERATORS, CompileError, Unsupported
 from . import origins
 
 if TYPE_CHECKING:
   import torch
 
-REMEDY = (
-  "write this line with other operators, or report it with what HUSK_TRACEBACK=1 in the "
-  "environment shows"
-)
+REMEDY = OTHER_OPERATORS
 
 # Exceptions that say themselves what is wrong, or that are no failure of a compiler.
 _OWN = (Unsupported, CompileError, OSError, ImportError, MemoryError)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,6 +27,7 @@ def host_codegen(vectors: str, mark: str) -> Iterator[None]:
   from torch._inductor.codegen.cpp import CppKernel, CppScheduling, CppVecKernel
   from torch._inductor.codegen.cpp_utils import cexpr_index
   from torch._inductor.utils import sympy_product
+  from torch.utils._sympy.symbol import SymT, free_symbol_is_type
 
   isa, write_loops = getattr(cpu_vec_isa, vectors)(), CppKernel.codegen_loops_impl
   write_load = CppVecKernel._get_vec_load_line
@@ -56,6 +58,26 @@ def host_codegen(vectors: str, mark: str) -> Iterator[None]:
     bytes_ = f"reinterpret_cast<const uint8_t*>({address}"
     return f"{kind}::from(at::vec::VectorizedN<{types}>({lanes}{load}{types}>({bytes_})))"
 
+  check_bounds = CppKernel.check_bounds
+  in_loads: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
+
+  def checked(self: InductorObject, index: Any, size: Any, lower: bool, upper: bool) -> None:
+    """Checks the index of a load before it. torch 2.11 then uses a variable that holds the index
+    already, although it is computed behind all loads, and torch 2.15 checks behind the load. Here
+    the variable is hidden, so that another one is computed before the load."""
+    if free_symbol_is_type(index, SymT.TMP):
+      return check_bounds(self, index, size, lower, upper)
+    cse, early = self.cse, in_loads.setdefault(self, set())
+    every = cse._cache
+    cse._cache = {key: value for key, value in every.items() if str(value) in early}
+    try:
+      check_bounds(self, index, size, lower, upper)
+    finally:
+      found, cse._cache = cse._cache, every
+    for key, value in found.items():
+      early.add(str(value))
+      every.setdefault(key, value)
+
   # Both are asked for the stride of a variable alone. The other terms of an index do not change it,
   # and sympy searches long for a simpler form of all terms together.
   def simplified(index: Any, variable: Any, length: Any) -> Any:
@@ -81,6 +103,7 @@ def host_codegen(vectors: str, mark: str) -> Iterator[None]:
     (cpp, "CeilDiv", functools.lru_cache(maxsize=None, typed=True)(inductor.CeilDiv)),
     (CppScheduling, "ready_to_flush", lambda self: True),
     (CppKernel, "codegen_loops_impl", marked),
+    (CppKernel, "check_bounds", checked),
     (CppVecKernel, "_get_vec_load_line", loaded),
     (cpu_vec_isa, "valid_vec_isa_list", lambda: [isa]),
     (type(isa), "__bool__", lambda self: True),

@@ -113,6 +113,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     replaces("fx_wrapper_codegen", "the wrapper class becomes Husk's", of="DeviceCodegen"),
     uses("cse", "the kernel that is written now", of="Kernel"),
     uses("store_cache", "the values that it has stored", of="CSE"),
+    uses("_cache", "the variables that it has, by what they hold", of="CSE"),
   ),
   "torch._inductor.codegen.wrapper_fxir": (
     uses("FileBackedGraphModule", "a program that does nothing"),
@@ -217,7 +218,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     uses("arg", "a number that a launch gets", of="SymbolicCallArgLine"),
     uses("node", "a number that is read from a tensor", of="DynamicScalarLine"),
     uses(
-      "output_name unbacked_bindings",
+      "unbacked_bindings",
       "the numbers that an operator decides",
       of="UnbackedSymbolDefsLine",
     ),
@@ -337,6 +338,8 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     replaces("is_mkldnn_conv", "keeps tensors in it around Husk's convolutions"),
   ),
   "torch._inductor.sizevars": (
+    replaces("_join_dimensions_cached", "joins without a search for patterns (torch_compat.py)"),
+    uses("join_dimensions", "joins what is left then"),
     replaces(
       "check_equals",
       "asks whether sizes are equal for all sizes (patches.py)",
@@ -467,6 +470,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
       "codegen_loops_impl", "marks each loop nest (host_loops.host_codegen)", of="CppKernel"
     ),
     uses("call_ranges rename_indexing", "the sizes of a loop nest", of="CppKernel"),
+    replaces("check_bounds", "checks an index before its load (host_loops.py)", of="CppKernel"),
     replaces(
       "_get_vec_load_line",
       "reads no lane behind the end (host_loops.host_codegen)",
@@ -738,8 +742,8 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   ),
   "torch.utils._sympy.solve": (uses("try_solve", "solves an equation of sizes"),),
   "torch.utils._sympy.symbol": (
-    uses("symbol_is_type", "the kind of a symbol"),
-    uses("UNBACKED_FLOAT UNBACKED_INT", "the kinds", of="SymT"),
+    uses("free_symbol_is_type symbol_is_type", "the kind of a symbol"),
+    uses("TMP UNBACKED_FLOAT UNBACKED_INT", "the kinds", of="SymT"),
   ),
   "torch.utils._sympy.value_ranges": (
     uses("ValueRanges bound_sympy", "the range of an expression"),
@@ -817,6 +821,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   ),
   "torchvision.models.detection.roi_heads": (
     uses("expand_boxes expand_masks", "masks with an edge, and their boxes"),
+    replaces("heatmaps_to_keypoints", "resizes maps to the largest box (detection.py)"),
   ),
   "torchvision.models.detection.transform": (
     replaces("paste_masks_in_image", "resizes all masks at once"),

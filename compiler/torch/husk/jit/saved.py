@@ -62,8 +62,7 @@ class Weights:
   def row(self, tensor: torch.Tensor, wanted: str, is_state: bool) -> Constant:
     key = tensor_key(tensor)
     if key not in self.rows:
-      if hir.dtype(tensor.dtype) is None:
-        raise Unsupported(f"the constant {wanted} has dtype {tensor.dtype}")
+      hir.required_dtype(tensor.dtype, f"the constant {wanted}")
       self.rows[key] = Constant(self._names.take(wanted), tensor)
     self.rows[key].is_state |= is_state
     return self.rows[key]
@@ -331,12 +330,16 @@ class FunctionWriter:
     elif isinstance(value, float):
       line = f"{name} float"
       self.head.append(f"check(feq({name}, {hir.Literal(value)})) {fixed}")
-    elif _is_tensor(value) and (dtype := hir.dtype(value.dtype)) is not None:
+    elif _is_tensor(value):
+      dtype = hir.required_dtype(value.dtype, f"the argument {name}")
       sizes = [self._unused_size(name, dim, size) for dim, size in enumerate(value.shape)]
       line = f"{name} tensor {dtype} [{', '.join(sizes)}]"
       self._check_unused_strides(name, value, sizes)
     else:
-      raise Unsupported(f"the argument {name} is a {type(value).__name__}")
+      raise Unsupported(
+        f"the argument {name} is a {type(value).__name__}",
+        remedy="give tensors, numbers, bools and None, and what is left in the function itself",
+      )
     self.inputs[leaf.index] = line
 
   def _unused_size(self, name: str, dim: int, size: int) -> str:
@@ -470,7 +473,8 @@ class FunctionWriter:
       if place is not None:
         text, buffer, dtype, _, _ = self.source.values[place]
         if not text:
-          raise Unsupported(f"the result {wanted} has dtype {value.dtype}")
+          hir.required_dtype(value.dtype, f"the result {wanted}")
+          raise Unsupported(f"the result {wanted} is a number on the CPU", remedy="return a tensor")
         index = outputs.get(buffer)
         if (
           index is not None
@@ -533,9 +537,7 @@ class FunctionWriter:
     those of the call."""
     storage = value.untyped_storage()._cdata
     begin = value.storage_offset() * value.element_size()
-    dtype = hir.dtype(value.dtype)
-    if dtype is None:
-      raise Unsupported(f"the result {wanted} has dtype {value.dtype}")
+    dtype = hir.required_dtype(value.dtype, f"the result {wanted}")
     size = str(span(value.shape, value.stride()) * value.element_size())
     for one, (text, buffer, _, offset, _) in zip(self.run.outputs, self.source.values):
       if _is_tensor(one) and text and one.untyped_storage()._cdata == storage:

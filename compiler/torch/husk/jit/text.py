@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pathlib
 import tempfile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sympy
 
@@ -29,9 +29,6 @@ from ..program.values import Input
 from ..version import VERSION
 from . import beside, outputs, sections
 
-if TYPE_CHECKING:
-  import torch
-
 
 class Constants(Places):
   """The constants of a graph, which are further inputs of its program."""
@@ -46,9 +43,8 @@ class Constants(Places):
   def place(self, graph: Graph, name: str) -> tuple[hir.Buffer, int]:
     if name not in self.rows:
       tensor = graph.constants[name]
-      value = Input(
-        self._names.take(name), "tensor", _dtype(name, tensor.dtype), tuple(map(str, tensor.shape))
-      )
+      dtype = hir.required_dtype(tensor.dtype, f"the constant {name}")
+      value = Input(self._names.take(name), "tensor", dtype, tuple(map(str, tensor.shape)))
       size = hir.Literal(span(tensor.shape, tensor.stride()) * tensor.element_size())
       buffer = hir.Buffer(value.name, "input", size, hir.alignment(tensor.dtype))
       self.rows[name] = value, buffer
@@ -166,7 +162,8 @@ def _input(
   if node.get_device().type != device.torch_type or name in kept.numbers:
     return _scalar(name, taken, node, device)
   sizes = tuple(limits(size, ranges) for size in node.get_size())
-  return Input(taken, "tensor", _dtype(name, node.get_dtype()), sizes)
+  dtype = hir.required_dtype(node.get_dtype(), f"the input {name}")
+  return Input(taken, "tensor", dtype, sizes)
 
 
 def _scalar(name: str, taken: str, node: Any, device: Device) -> Input:
@@ -180,13 +177,6 @@ def _scalar(name: str, taken: str, node: Any, device: Device) -> Input:
   if dtype.is_floating_point:
     return Input(taken, "float")
   return Input(taken, "bool" if str(dtype) == "torch.bool" else "int")
-
-
-def _dtype(name: str, dtype: torch.dtype) -> str:
-  known = hir.dtype(dtype)
-  if known is None:
-    raise Unsupported(f"{name} has dtype {dtype}")
-  return known
 
 
 def _artifact(program: hir.Program, files: dict[str, bytes]) -> bytes:

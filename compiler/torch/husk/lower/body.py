@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import sympy
 
 from .. import hir
-from ..errors import CompileError, Unsupported
+from ..errors import REPORT, CompileError, Unsupported
 from ..inductor import empty
 from ..inductor.origins import operators_of, origin
 from ..program.constants import Places
@@ -175,7 +175,7 @@ class Body:
     name = str(memory)
     if name not in self.places:
       if name not in self.graph.constants:
-        raise Unsupported(f"the buffer {name} is used before anything writes it")
+        raise Unsupported(f"the buffer {name} is used before anything writes it", remedy=REPORT)
       buffer, offset = self.constants.place(self.graph, name)
       self.places[name] = Place(buffer, sympy.Integer(offset), self.graph.constants[name])
     return self.places[name]
@@ -211,9 +211,7 @@ class Body:
     strides: Sequence[Any],
     byte_offset: Any,
   ) -> hir.Tensor:
-    name = hir.dtype(dtype)
-    if name is None:
-      raise Unsupported(f"tensors of dtype {dtype} are not supported")
+    name = hir.required_dtype(dtype, "a tensor")
     elements = sympy.expand(sympy.sympify(byte_offset) / dtype.itemsize)
     offset = self.exprs.int(self.offset(elements, sizes))
     return hir.Tensor(
@@ -246,8 +244,6 @@ class Body:
     statement. An error that has a place already stays as it is."""
     if isinstance(error, CompileError):
       return error if error.place or node is None else error.at(self.operators(node))
-    if error.has_place:
-      return error
     place = self.origin(node) if node is not None else ""
     place = place or next((s.origin for s in reversed(self.statements) if s.origin), "")
-    return Unsupported(f"{error} (near {place})", has_place=True) if place else error
+    return error.at(place)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import sympy
 
 from .. import hir
-from ..errors import Unsupported
+from ..errors import REPORT, Unsupported
 from ..inductor.lines import BranchLine, CallLine, Captured, LoopLine
 from . import prologue, scalars
 from .body import Body
@@ -198,7 +198,11 @@ def _enter(body: Body, visit: Visit, captured: Captured, operands: list[_Value])
   """Binds the inputs of a subgraph to the operands, and writes its lines."""
   inputs = captured.graph.graph_inputs
   if len(inputs) != len(operands):
-    raise Unsupported(f"a subgraph with {len(inputs)} inputs is called with {len(operands)}")
+    raise Unsupported(
+      f"a function of a branch or a loop takes {len(inputs)} values, and is called with "
+      f"{len(operands)}",
+      remedy=REPORT,
+    )
   body.asserts = prologue.asserts(captured.graph)
   _define_symbols(body, list(zip(inputs.values(), operands)))
   for (name, node), operand in zip(inputs.items(), operands):
@@ -261,7 +265,9 @@ def _number(body: Body, node: IrNode, wanted: str) -> hir.Name:
   described = _described(body, node)
   value = described.value if isinstance(described, _Number) else scalars.read(body, unboxed(node))
   if value.is_float:
-    raise Unsupported("a float selects a branch, which is not supported")
+    raise Unsupported(
+      "a float selects a branch", remedy="give torch.cond a bool, such as `x > 0`, or an int"
+    )
   return body.let(wanted, value)
 
 
@@ -303,7 +309,11 @@ def _at(values: Sequence[_Value], keys: Sequence[Any]) -> hir.Expr:
     numbers = {"size": part.sizes, "stride": part.strides}.get(keys[1].name)
     if numbers is not None:
       return scalars.conversion(keys[3:], numbers[keys[2].idx])
-  raise Unsupported(f"control flow decides the number at {keys}, which is not supported")
+  path = "".join(map(str, keys))
+  raise Unsupported(
+    f"a branch or a loop decides the number {path} of its result, which a program cannot read",
+    remedy="return it as a tensor of one element",
+  )
 
 
 def _repeated(buffers: Iterable[hir.Buffer]) -> set[int]:
@@ -326,7 +336,9 @@ def _place_result(
   computes it in the result's buffer instead; any other branch gets a copy at its end. `shared`
   has the ids of buffers that are returned more than once."""
   if sympy.sympify(output.get_layout().offset) != 0:
-    raise Unsupported("the result of a branch begins inside of a buffer, which is not supported")
+    raise Unsupported(
+      "the result of a branch begins inside of another tensor", remedy="return a .clone() of it"
+    )
   sizes, strides, dtype = output.get_size(), output.get_stride(), output.get_dtype()
   buffer = body.declare_tensor(output.get_name(), sizes, strides, dtype)
   body.places[output.get_name()] = Place(buffer, layout=output)
@@ -383,9 +395,7 @@ def _typed_view(access: str, tensor: _Tensor) -> hir.Tensor:
     if isinstance(offset, hir.Literal)
     else hir.op("floordiv", offset, itemsize)
   )
-  dtype = hir.dtype(tensor.dtype)
-  if dtype is None:
-    raise Unsupported(f"tensors of dtype {tensor.dtype} are not supported")
+  dtype = hir.required_dtype(tensor.dtype, "a tensor of a branch or a loop")
   return hir.Tensor(access, tensor.buffer, dtype, tensor.sizes, tensor.strides, elements)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import sympy
 
 from .. import hir
-from ..errors import Unsupported
+from ..errors import OTHER_OPERATORS, REPORT, Unsupported
 from . import scalars, workspaces
 from .body import Body
 from .nodes import IrNode, Place, is_tensor, node_view
@@ -35,7 +35,11 @@ def out(body: Body, node: IrNode) -> None:
   values = _by_name(op, [*node.inputs, *node.constant_args], node.kwargs)
   results = [argument.name for argument in op._schema.arguments if argument.is_out]
   if len(results) != 1:
-    raise Unsupported(f"{operator_name(op)} has {len(results)} out arguments, one is supported")
+    raise Unsupported(
+      f"{operator_name(op)} writes {len(results)} arguments as its results, and a program calls "
+      "operators with one",
+      remedy="call the variant that returns its results",
+    )
   values[results[0]] = _written(node)
   if library := _library(body, op, values):
     library.call(body, node, values, body.tensor("write", values[results[0]]))
@@ -81,7 +85,11 @@ def alloc(body: Body, node: IrNode) -> None:
   _call(body, node, op, values, results)
   for symbol, _ in unknown:
     if sympy.sympify(symbol) not in numbers:
-      raise Unsupported(f"{operator_name(op)} decides {symbol}, which it does not return")
+      raise Unsupported(
+        f"{operator_name(op)} decides the size {symbol} of a result in a way that a program cannot "
+        "read",
+        remedy=OTHER_OPERATORS,
+      )
     scalars.define(body, symbol, hir.op("result", numbers.index(symbol)))
 
 
@@ -140,13 +148,16 @@ def copy(body: Body, node: IrNode) -> None:
 
 def device_copy(body: Body, node: IrNode) -> None:
   _refuse_other_devices(_written(node), node.inputs[0])
-  raise Unsupported("a copy from a device to itself is not supported")
+  raise Unsupported("a copy from a device to itself", remedy="use .clone()")
 
 
 def _refuse_other_devices(*nodes: IrNode) -> None:
   devices = {str(node.get_device()) for node in nodes}
   if len(devices) > 1:
-    raise Unsupported(f"a copy between devices ({' and '.join(sorted(devices))}) is not supported")
+    raise Unsupported(
+      f"a copy between devices ({' and '.join(sorted(devices))})",
+      remedy="let the model compute on one device, without .to(device) in its code",
+    )
 
 
 def _written(node: IrNode) -> IrNode:
@@ -205,7 +216,8 @@ def _by_name(op: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> di
   positional = [argument.name for argument in op._schema.arguments if not argument.kwarg_only]
   if len(args) > len(positional):
     raise Unsupported(
-      f"{operator_name(op)} is called with {len(args)} arguments, it has {len(positional)}"
+      f"{operator_name(op)} is called with {len(args)} arguments, it has {len(positional)}",
+      remedy=REPORT,
     )
   return {**dict(zip(positional, args)), **kwargs}
 
@@ -285,7 +297,9 @@ def _arguments(
     elif argument.has_default_value():
       value = argument.default_value
     else:
-      raise Unsupported(f"{operator_name(op)} is called without its argument {argument.name}")
+      raise Unsupported(
+        f"{operator_name(op)} is called without its argument {argument.name}", remedy=REPORT
+      )
     access = "read"
     if not only_reads and argument.alias_info is not None and argument.alias_info.is_write:
       access = "write" if argument.is_out else "both"
@@ -306,10 +320,7 @@ def _argument(
   if is_tensor(value):
     return body.tensor(access, value)
   if isinstance(value, torch.dtype):
-    dtype = hir.dtype(value)
-    if dtype is None:
-      raise Unsupported(f"{operator_name(op)} with {argument.name}={value} is not supported")
-    return hir.Dtype(dtype)
+    return hir.Dtype(hir.required_dtype(value, f"{argument.name} of {operator_name(op)}"))
   if isinstance(value, str):
     return hir.Text(value)
   if _is_number(value):
@@ -321,7 +332,8 @@ def _argument(
     return hir.NoneArg()
   value_type = type(value).__name__
   raise Unsupported(
-    f"{operator_name(op)}: a {value_type} as the argument {argument.name} is not supported"
+    f"{operator_name(op)} gets a {value_type} as its argument {argument.name}",
+    remedy=OTHER_OPERATORS,
   )
 
 
@@ -351,7 +363,8 @@ def _list(
   if not all(_is_number(item) for item in items):
     item = type(items[0]).__name__
     raise Unsupported(
-      f"{operator_name(op)}: a list of {item} as the argument {argument.name} is not supported"
+      f"{operator_name(op)} gets a list of {item} as its argument {argument.name}",
+      remedy=OTHER_OPERATORS,
     )
   is_float = kind == "float" or any(isinstance(item, float) for item in items)
   numbers = tuple(_number(body, item, is_float) for item in items)
@@ -423,7 +436,8 @@ def _declared_tensor(body: Body, op: Operator, value: Any) -> hir.Tensor | hir.N
     return hir.NoneArg()
   if not is_tensor(value):
     raise Unsupported(
-      f"{operator_name(op)} returns a {type(value).__name__}, which is not supported"
+      f"{operator_name(op)} returns a {type(value).__name__}, which a program cannot keep",
+      remedy="return tensors and numbers",
     )
   view = node_view(value)
   buffer = body.declare_tensor(view.name, view.sizes, view.strides, view.dtype)
@@ -488,7 +502,10 @@ def _place_alias(
       for one, other in pairs:
         body.places[one.get_name()] = body.place_of(node_view(other), one)
       return
-  raise Unsupported(f"{operator_name(op)} returns a view of something that is not an argument")
+  raise Unsupported(
+    f"{operator_name(op)} returns a view of something that is not an argument",
+    remedy="return a copy, and say in the schema of the operator which results are views",
+  )
 
 
 def _place_views(

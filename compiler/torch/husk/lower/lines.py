@@ -8,7 +8,7 @@ from typing import Any
 import sympy
 
 from .. import hir
-from ..errors import CompileError, Unsupported
+from ..errors import OTHER_OPERATORS, REPORT, CompileError, Unsupported
 from ..inductor import failures, torch_compat
 from ..inductor.assumed import Assumption
 from ..program.constants import FunctionConstants
@@ -125,7 +125,9 @@ class LineVisitor:
     if node.get_name() in body.graph.removed_buffers:
       return
     if getattr(line, "comm_buffer", False):
-      raise Unsupported("buffers for communication between devices are not supported")
+      raise Unsupported(
+        "a buffer for communication between devices", remedy="export the model of one device"
+      )
     sizes = torch_compat.allocation_size(body.graph, node)
     view = node_view(node)
     buffer = body.declare_tensor(view.name, sizes, view.strides, view.dtype)
@@ -182,7 +184,9 @@ class LineVisitor:
       return sympy.Integer(int(value))
     symbol = sympy.Symbol(value, integer=True)
     if not body.exprs.knows(symbol):
-      raise Unsupported(f"the argument {value} of a kernel is neither a buffer nor a symbol")
+      raise Unsupported(
+        f"the argument {value} of a kernel is neither a buffer nor a symbol", remedy=REPORT
+      )
     return next((known for known in body.ranges if str(known) == value), symbol)
 
   def _origin_of_results(self, call: hir.KernelCall) -> str:
@@ -219,12 +223,17 @@ class LineVisitor:
   def visit_MultiOutputLine(self, line: Line) -> None:
     """Checks that the operator's own line has placed the result."""
     if line.result_name not in self.body.places:
-      raise Unsupported(f"{line.result_name}, one of the results of {line.arg_name}, has no place")
+      raise Unsupported(
+        f"{line.result_name}, one of the results of {line.arg_name}, has no place", remedy=REPORT
+      )
 
   def visit_NodeLine(self, line: Line) -> None:
     kind = type(line.node).__name__
     if kind not in self.nodes:
-      raise Unsupported(f"Inductor node {kind} is not supported")
+      raise Unsupported(
+        f"Inductor makes a {kind} of this operator, which a program does not have",
+        remedy=OTHER_OPERATORS,
+      )
     self.nodes[kind](self.body, line.node)
 
   # Numbers
@@ -241,7 +250,10 @@ class LineVisitor:
       str(symbol) for symbol in line.unbacked_bindings or () if not self.body.exprs.knows(symbol)
     ]
     if unknown:
-      raise Unsupported(f"{line.output_name} decides {', '.join(unknown)}, which is not supported")
+      raise Unsupported(
+        f"this operator decides the sizes {', '.join(unknown)} in a way that a program cannot read",
+        remedy=OTHER_OPERATORS,
+      )
 
   # Control flow
 
@@ -258,7 +270,9 @@ class LineVisitor:
 def _refuse(line: Line) -> None:
   """Visits a line without a method."""
   text = repr(line.strip()) if isinstance(line, str) else type(line).__name__
-  raise Unsupported(f"the line {text} of Inductor's wrapper is not supported")
+  raise Unsupported(
+    f"the line {text} of Inductor's wrapper is not supported", remedy=OTHER_OPERATORS
+  )
 
 
 def _is_ignored(line: Line) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import sympy
 
 from .. import hir
-from ..errors import Unsupported
+from ..errors import OTHER_OPERATORS, Unsupported
 from ..inductor.lines import InductorObject
 
 if TYPE_CHECKING:
@@ -75,7 +75,10 @@ def node_view(node: IrNode) -> NodeView:
   if kind == "ReinterpretView":
     base, layout = node_view(node.data), node.layout
     if layout.dtype != base.dtype and layout.offset != 0:
-      raise Unsupported(f"{base.name}: views as another dtype with an offset are not supported")
+      raise Unsupported(
+        "a view as another dtype that begins inside of its tensor",
+        remedy="view the whole tensor as that dtype, and take a part of it then",
+      )
     return NodeView(
       base.name,
       layout.size,
@@ -84,7 +87,9 @@ def node_view(node: IrNode) -> NodeView:
       base.byte_offset + layout.offset * layout.dtype.itemsize,
     )
   if not is_tensor(node):
-    raise Unsupported(f"Inductor node {kind} is not supported as a tensor")
+    raise Unsupported(
+      f"Inductor gives a {kind} in place of a tensor, which has no memory", remedy=OTHER_OPERATORS
+    )
   return NodeView(
     node.get_name(), node.get_size(), node.get_stride(), node.get_dtype(), sympy.Integer(0)
   )

@@ -7,7 +7,7 @@ from typing import Any
 import sympy
 
 from .. import hir
-from ..errors import Unsupported
+from ..errors import REPORT, Unsupported
 from ..inductor import assumed
 from ..inductor.assumed import Assumption
 from ..program.values import Input
@@ -64,7 +64,8 @@ def _bound_inputs(body: Body) -> Iterator[tuple[Input, IrNode]]:
   if len(names) != len(body.signature.inputs):
     raise Unsupported(
       f"the compiled graph has {len(names)} inputs, the exported program "
-      f"{len(body.signature.inputs)}"
+      f"{len(body.signature.inputs)}",
+      remedy=REPORT,
     )
   aligned = set(graph.inputs_to_check)  # the inputs that Inductor's kernels assume to be aligned
   for index, (name, value) in enumerate(zip(names, body.signature.inputs)):
@@ -105,6 +106,7 @@ def _define_solved(
   """Solves a size like 2*s0 + 1 for its symbol if that is not defined yet."""
   from torch.utils._sympy.solve import try_solve
 
+  shapes = body.graph.sizevars.shape_env
   for dim, size in enumerate(sizes):
     unknown = [
       symbol for symbol in sympy.sympify(size).free_symbols if not body.exprs.knows(symbol)
@@ -115,7 +117,9 @@ def _define_solved(
     solution = try_solve(sympy.Eq(size, whole), unknown[0]) if len(unknown) == 1 else None
     if solution is None:
       raise Unsupported(
-        f"size {dim} of the input {value.name} is {size}: cannot solve it for {unknown}"
+        f"size {dim} of the input {value.name} is {assumed.text(shapes, size)}, of which a program "
+        "cannot compute the sizes in it",
+        remedy=f"give size {dim} of {value.name} a Dim of its own",
       )
     body.exprs.define(whole, _size(value.name, dim))
     _let(body, unknown[0], body.exprs.int(sympy.floor(solution[1])), defined)
@@ -194,14 +198,6 @@ def _renamed(graph: Graph, expression: Any) -> Any:
   return sympy.sympify(expression).xreplace(graph.sizevars.shape_env.unbacked_renamings)
 
 
-def _with_replacements(shapes: Any, condition: Any) -> Any:
-  """A condition with the symbols that lowering took for others, which it found equal. SymPy takes
-  symbols of sizes for positive, and would find that `n > 0` always holds: nothing is evaluated."""
-  other = {symbol: shapes.replace(symbol) for symbol in condition.free_symbols}
-  with sympy.evaluate(False):
-    return condition.xreplace({old: new for old, new in other.items() if old != new})
-
-
 def _holds_for_all(condition: Any) -> bool:
   """Whether a condition says that a size is 0 or more."""
   return isinstance(condition, sympy.Or) and any(
@@ -261,8 +257,10 @@ def _checks(
       body.exprs.int(condition)
     except Unsupported as error:
       raise Unsupported(
-        f"the kernels are right only if {text}{by}, which an artifact cannot check ({error})",
-        has_place=bool(each.place),
+        f"the kernels are right only if {text}{by}, which an artifact cannot check "
+        f"({error.construct})",
+        bool(each.place),
+        "give these sizes no Dim, or compute what depends on them outside of the model",
       ) from error
     note(f"the program runs only with sizes for which {text}{by}")
     yield condition, f"the kernels assume {text}{by}"
@@ -274,7 +272,7 @@ def write_checks(body: Body) -> None:
   seen = set()
   for condition, message in body.asserts:
     if not body.exprs.knows(condition):
-      condition = _with_replacements(body.graph.sizevars.shape_env, condition)
+      condition = assumed.with_replacements(body.graph.sizevars.shape_env, condition)
       if condition in seen or _holds_for_all(condition):
         continue
       seen.add(condition)

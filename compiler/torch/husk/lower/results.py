@@ -9,7 +9,7 @@ the CPU.
 import sympy
 
 from .. import hir
-from ..errors import Unsupported
+from ..errors import REPORT, Unsupported
 from ..program.values import Output
 from .body import Body
 from .nodes import IrNode, NodeView, node_view, unboxed
@@ -21,7 +21,8 @@ def write(body: Body) -> list[hir.Result]:
   outputs = body.signature.outputs
   if len(nodes) != len(outputs):
     raise Unsupported(
-      f"the compiled graph has {len(nodes)} outputs, the exported program {len(outputs)}"
+      f"the compiled graph has {len(nodes)} outputs, the exported program {len(outputs)}",
+      remedy=REPORT,
     )
   views = {index: node_view(node) for index, node in enumerate(nodes) if not _is_number(node)}
   returned: dict[int, int] = {}  # id of a buffer -> how often it is returned
@@ -57,7 +58,8 @@ def _tensor(body: Body, output: Output, view: NodeView, returned: dict[int, int]
   if len(view.sizes) != output.rank:
     raise Unsupported(
       f"the output {output.name} has rank {len(view.sizes)} in Inductor and {output.rank} in the "
-      "exported program"
+      "exported program",
+      remedy=REPORT,
     )
   place = body.place(view.name)
   offset = place.offset + view.byte_offset

@@ -7,7 +7,7 @@ from typing import Any
 import sympy
 
 from .. import hir
-from ..errors import Unsupported
+from ..errors import OTHER_OPERATORS, Unsupported
 from . import prologue
 from .body import Body
 from .nodes import IrNode, node_view
@@ -31,7 +31,12 @@ def read(body: Body, source: IrNode) -> hir.Expr:
   tensor = node_view(source)
   name = hir.dtype(tensor.dtype)
   if tensor.dtype.is_complex or name is None:
-    raise Unsupported(f"reading a number of dtype {tensor.dtype} is not supported")
+    raise Unsupported(
+      f"a number of the dtype {tensor.dtype} is read from a tensor",
+      remedy="read its real and its imaginary part, by .real.item() and .imag.item()"
+      if tensor.dtype.is_complex
+      else OTHER_OPERATORS,
+    )
   place = body.place_of(tensor, source)
   offset = body.exprs.int(place.offset)
   view = hir.View("read", place.buffer, offset, hir.Literal(tensor.dtype.itemsize))
@@ -67,7 +72,10 @@ def conversion(keys: Iterable[Any], value: hir.Expr) -> hir.Expr:
     elif kind == "ConvertIntKey":
       value = hir.op("ne", value, 0)
     elif kind not in ("SequenceKey", "CallMethodKey", "MappingKey"):
-      raise Unsupported(f"converting a number that depends on data by {kind} is not supported")
+      raise Unsupported(
+        f"PyTorch converts a number that depends on data by {kind}, which a program cannot",
+        remedy=OTHER_OPERATORS,
+      )
   return value
 
 

@@ -85,8 +85,9 @@ class Constants:
     tensor = graph.constants[name] if tensor is None else tensor
     if _is_fake(tensor):
       raise Unsupported(
-        f"the constant {name} has no value: it was made while compiling for a device that is not "
-        "here"
+        f"the constant {name} has no value, since it was made while compiling for a device that is "
+        "not here",
+        remedy="make it in __init__ and register it by register_buffer()",
       )
     if self._extents.of(tensor) is None:
       self._extents.add([tensor])
@@ -104,8 +105,7 @@ class Constants:
       stored = tensor
     else:
       stored = extent.elements(tensor.dtype)
-    if hir.dtype(tensor.dtype) is None:
-      raise Unsupported(f"the constant {name} has dtype {tensor.dtype}")
+    hir.required_dtype(tensor.dtype, f"the constant {name}")
     row_name = self._reserved_name(tensor) or self._names.take(name)
     size_bytes = hir.Literal(stored.numel() * stored.element_size())
     row = Row(hir.Buffer(row_name, "constant", size_bytes), stored, extent.begin)

@@ -43,7 +43,10 @@ def of(exported: ExportedProgram, inputs: Sequence[Input]) -> list[tuple[hir.Exp
     except _AlwaysHolds:
       continue
     except (Unsupported, SyntaxError) as error:
-      raise Unsupported(f"the guard {guard} of torch.export ({error})") from error
+      raise Unsupported(
+        f"the guard {guard} of torch.export, which an artifact cannot check ({error})",
+        remedy="give these sizes no Dim, or compute what depends on them outside of the model",
+      ) from error
     if condition not in (sympy.true, True):
       text = re.sub(r"L\['(\w+)'\]", r"\1", guard).strip()
       conditions.append((reader.names.int(condition), "the model assumes " + text))
@@ -109,7 +112,7 @@ class _Reader:
       and isinstance(node.value, ast.Name)
       and node.value.id == "_input"
     ):
-      raise Unsupported(f"it holds a {type(node).__name__}")
+      raise Unsupported(f"it holds a {type(node).__name__}, which a check of a program has not")
     assert isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, int)
     value = self.inputs[node.slice.value]
     if value.kind == "none" or value.value is not None:

@@ -108,12 +108,15 @@ def _check_layouts(exported: ExportedProgram) -> None:
       if not isinstance(value, torch.Tensor) or value.layout is torch.strided:
         continue
       if node.op == "placeholder":
-        raise Unsupported(f"the input {node.name} is a sparse tensor ({value.layout})")
+        raise Unsupported(
+          f"the input {node.name} is a sparse tensor ({value.layout})",
+          remedy="give it as a dense one, by to_dense(), or as its values and indices",
+        )
       schema = getattr(node.target, "_schema", None)
       what = f"{schema.name} makes" if schema else f"{node.name} is"
       place = origins.place(node.meta.get("stack_trace"))
-      near = f" (near {place})" if place else ""
-      raise Unsupported(f"{what} a sparse tensor ({value.layout}){near}", has_place=bool(place))
+      remedy = "compute with dense tensors, by to_dense() outside of the model"
+      raise Unsupported(f"{what} a sparse tensor ({value.layout})", remedy=remedy).at(place)
 
 
 def _input(
@@ -127,9 +130,7 @@ def _input(
     return _constant(name, argument.value)
   value = values.get(argument.name)
   if kind == "TensorArgument" and isinstance(value, torch.Tensor):
-    dtype = hir.dtype(value.dtype)
-    if dtype is None:
-      raise Unsupported(f"the input {name} has dtype {value.dtype}")
+    dtype = hir.required_dtype(value.dtype, f"the input {name}")
     return Input(name, "tensor", dtype, tuple(_range(size, constraints) for size in value.shape))
   if kind == "SymIntArgument":
     bounds = _range(value, constraints)
@@ -191,9 +192,7 @@ def _output(
   constant = argument.value if kind == "ConstantArgument" else None
   value = constant if constant is not None else values.get(getattr(argument, "name", ""))
   if isinstance(value, torch.Tensor):
-    dtype = hir.dtype(value.dtype)
-    if dtype is None:
-      raise Unsupported(f"the output {name} has dtype {value.dtype}")
+    dtype = hir.required_dtype(value.dtype, f"the output {name}")
     on_host = mixed and value.device.type == "cpu"
     return Output(name, "tensor", dtype, value.dim(), on_host=on_host)
   scalars = (

@@ -198,6 +198,12 @@ def _assume_deferred(program: ExportedProgram) -> None:
     for one in several
     if all(symbol in shapes.backed_var_to_val for symbol in one.expr.free_symbols)
   ]
+  # Inputs that share a Dim have a symbol each while they are traced, and one symbol afterwards.
+  conditions = [
+    condition
+    for condition in (assumed.with_replacements(shapes, one) for one in conditions)
+    if not assumed.compares_equals(condition)
+  ]
   for condition in conditions:
     rounded = any(type(part).__name__ in _ROUNDED for part in sympy.preorder_traversal(condition))
     if isinstance(condition, sympy.Eq) and (
