@@ -84,9 +84,11 @@ def launches(folder):
   return re.findall(r"^\s*launch \w*?_triton_(\w+?)_", text, re.M)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("rows", [1, 3, 20])
-def test_values(dtype, rows, tmp_path):
+@pytest.mark.parametrize(
+  "rows, dtype",
+  [(1, torch.bfloat16), (1, torch.float16), (3, torch.bfloat16), (20, torch.float16)],
+)
+def test_values(rows, dtype, tmp_path):
   k = 2560 if rows == 3 else 192  # several steps of a loop, and less than one
   model = Layers(layers(k)).eval()
   x = torch.randn(rows, k, generator=torch.Generator().manual_seed(rows)).to(dtype)
@@ -97,7 +99,7 @@ def test_values(dtype, rows, tmp_path):
 
 
 def test_rows_that_vary(tmp_path):
-  model = Layers(layers(128)).eval()
+  model = Layers(layers(128)[:5:2]).eval()
   generator = torch.Generator().manual_seed(0)
   runs = [{"x": torch.randn(2, n, 128, generator=generator).bfloat16()} for n in (4, 1, 40)]
   shapes = {"x": {1: torch.export.Dim("rows", min=1, max=64)}}
