@@ -36,7 +36,7 @@ from .inductor import (
 from .options import Options, Path, merged, written_out
 from .program import aliases, constants, filled, objects, signature, tracing, weights
 from .progress import Progress
-from .quantized import Recognised, schemes, unwrapped
+from .quantized import Recognised, formats, schemes, unwrapped
 from .version import VERSION
 
 if TYPE_CHECKING:
@@ -233,14 +233,17 @@ def _write(
     with stages.stage("codes of weights"):
       recognised = Recognised(options.quantize)
       exported = {name: recognised.program(one) for name, one in exported.items()}
-    for line in recognised.lines():
+    of_codes = formats.weights(exported.values())
+    for line in [*formats.lines(of_codes), *recognised.lines()]:
       logging.getLogger("husk").info("%s", line)
     for target in compilers:
       target.report_to(stages.report)
     with assumed.kept(exported.values()), varying.views():
       for one in exported.values():
         torch_compat.assume(one, [*empty.refusals(one), *strided.refusals(one)])
-      program, tensors, files = _program(exported, compilers, options.metadata, stages)
+      metadata = {formats.KEY: formats.text(of_codes)} if of_codes else {}
+      metadata.update(options.metadata)
+      program, tensors, files = _program(exported, compilers, metadata, stages)
     program.asserts = assert_texts
   text = folder / "model.hir"
   with stages.stage("weights"):

@@ -87,3 +87,17 @@ def test_unknown_schemes(tmp_path):
   with pytest.raises(ValueError, match="quantize=3 of 'up': give one of"):
     written(tmp_path, {"up": 3})
   assert not list(pathlib.Path(tmp_path).iterdir())
+
+
+def test_the_log_and_the_artifact_name_the_formats(tmp_path, caplog):
+  with caplog.at_level("INFO", "husk"):
+    text = written(tmp_path, {"up": "int8", "*": "int4"})
+  lines = [record.message for record in caplog.records if record.message.startswith("weights of")]
+  # The table is the head's too: 96 x 64 codes of 4 bits, with a scale of 2 bytes for 32.
+  assert lines == [
+    "weights of int4 with a scale for 32 columns: 2, 8,064 bytes",
+    "weights of int8 with a scale for a row: 1, 8,704 bytes",
+  ]
+  (metadata,) = [line for line in text.splitlines() if "husk.weights" in line]
+  for word in ("up.weight: int8 with a scale for a row, 8704 bytes", "down.weight: int4", "head.weight"):
+    assert word in metadata, metadata

@@ -47,12 +47,11 @@ class _Product:
 @dataclasses.dataclass
 class Recognised:
   """Recognises weights of the functions of an export. Functions share what was found for a weight
-  that they share. `quantize` is the option; `lines` tell what was found, a line for each kind of
-  weights."""
+  that they share. `quantize` is the option."""
 
   quantize: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   found: dict[Any, Codes | None] = dataclasses.field(default_factory=dict)
-  counts: dict[str, list[int]] = dataclasses.field(default_factory=dict)
+  not_found: int = 0
 
   def program(self, exported: ExportedProgram) -> ExportedProgram:
     """A copy of a program in which products with such weights are Husk's operator. A program
@@ -72,18 +71,11 @@ class Recognised:
     return _replaced(changed, exported, matches)
 
   def lines(self) -> list[str]:
-    """What was found, and what not, for a log."""
-    lines = [
-      f"weights of {kind}: {count}, {size:,} bytes"
-      for kind, (count, size) in sorted(self.counts.items())
-      if kind
-    ]
-    if "" in self.counts:
-      count = self.counts[""][0]
-      lines.append(
-        f"weights that are computed in each run: {count}; their codes and scales were not found"
-      )
-    return lines
+    """What was not found, for a log."""
+    if not self.not_found:
+      return []
+    count = f"weights that are computed in each run: {self.not_found}"
+    return [f"{count}; their codes and scales were not found"]
 
   def _codes(self, product: _Product, reached: _Reached, constants: _Constants) -> Codes | None:
     """The codes of a weight; None if it has none and gets none."""
@@ -101,19 +93,14 @@ class Recognised:
       if codes is None and scheme is not None:
         codes = scheme(matrix.float())
       self.found[key] = codes
-      self._count(codes)
       if codes is None:
+        self.not_found += 1
         logging.getLogger("husk").warning(
           "the weight of %s is computed from %s in each run: no codes and scales were found",
           product.node.name,
           ", ".join(sorted(reached.leaves.values())),
         )
     return self.found[key]
-
-  def _count(self, codes: Codes | None) -> None:
-    count = self.counts.setdefault("" if codes is None else _kind(codes), [0, 0])
-    count[0] += 1
-    count[1] += codes.bytes if codes else 0
 
   def _match(
     self, product: _Product, codes: Codes, reached: _Reached, constants: _Constants
@@ -183,18 +170,6 @@ def _only_checks(node: torch.fx.Node) -> bool:
   import torch
 
   return node.target == torch.ops.aten._assert_tensor_metadata.default
-
-
-def _kind(codes: Codes) -> str:
-  import torch
-
-  if codes.bits == 4:
-    name = "4 bits" if codes.values is None else "4 bits by a table"
-  else:
-    name = "int8" if codes.codes.dtype == torch.int8 else str(codes.codes.dtype)[6:]
-  k = codes.group * codes.scales.shape[1]
-  each = "a row" if codes.group == k else str(codes.group)
-  return f"{name}, a scale for {each}"
 
 
 # The operators that multiply with a weight or look up its rows. A row: the operator -> the names of
