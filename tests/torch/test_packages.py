@@ -34,7 +34,7 @@ ALLOWED = {
   "lower": {"hir", "inductor", "program"},
   "quantized": {"inductor", "fusion"},
   "host": {"hir", "inductor", "fusion", "lower", "quantized"},
-  "cuda": {"hir", "inductor"},
+  "cuda": {"hir", "inductor", "quantized"},
   "libraries": {"hir", "inductor", "lower"},
   "attention": {"hir", "inductor", "fusion", "lower", "cuda"},
   "devices": BELOW - {"runtime"},
