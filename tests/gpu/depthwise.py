@@ -161,6 +161,17 @@ def run(folder, name):
   return times, wrong
 
 
+def failures(exports):
+  """Waits for exports, prints the error of each that fails, and returns their number. `exports` are
+  futures by name."""
+  failed = 0
+  for name, future in exports.items():
+    if error := future.exception():
+      failed += 1
+      print(f"{name}: {str(error).splitlines()[0]}", flush=True)
+  return failed
+
+
 def words(tiles):
   return "x".join(map(str, dataclasses.astuple(tiles)))
 
@@ -183,15 +194,15 @@ def main():
   folder.mkdir(parents=True, exist_ok=True)
   pairs = [(name, tiles) for name in shapes for tiles in depthwise.TILES]
   missing = [pair for pair in pairs if not path_of(folder, *pair).exists()]
-  failed = 0
   with concurrent.futures.ProcessPoolExecutor(
     options.jobs, multiprocessing.get_context("spawn")
   ) as pool:
-    made = [(pair, pool.submit(export, folder, options.target, *pair)) for pair in missing]
-    for (name, tiles), future in made:
-      if error := future.exception():
-        failed += 1
-        print(f"{name} {words(tiles)}: {str(error).splitlines()[0]}", flush=True)
+    failed = failures(
+      {
+        f"{name} {words(tiles)}": pool.submit(export, folder, options.target, name, tiles)
+        for name, tiles in missing
+      }
+    )
   print(f"{len(missing) - failed} exported into {folder}, {failed} failed", flush=True)
   if options.dry or failed:
     return failed != 0

@@ -33,7 +33,7 @@ from husk.quantized.operator import numbers, operator
 from torch import nn
 
 sys.path.append(str(pathlib.Path(__file__).parent))
-from depthwise import measure
+from depthwise import failures, measure
 
 SHAPES = (
   "2048x8192 8192x2048 4096x4096 14336x4096 4096x14336 1024x2048 6144x4096 32000x4096".split()
@@ -207,19 +207,15 @@ def main():
   folder.mkdir(parents=True, exist_ok=True)
   cases = [(s, f) for s in options.shapes or SHAPES for f in options.formats.split(",")]
   path_of = {case: folder / f"{'.'.join(case)}.husk" for case in cases}
-  failed = 0
   with concurrent.futures.ProcessPoolExecutor(
     options.jobs, multiprocessing.get_context("spawn")
   ) as pool:
     exports = {
-      case: pool.submit(export, path, options.target, *case, rows, options.bytes)
+      " ".join(case): pool.submit(export, path, options.target, *case, rows, options.bytes)
       for case, path in path_of.items()
       if not path.exists()
     }
-    for case, future in exports.items():
-      if error := future.exception():
-        failed += 1
-        print(f"{' '.join(case)}: {str(error).splitlines()[0]}", flush=True)
+    failed = failures(exports)
   print(f"{len(exports) - failed} exported into {folder}, {failed} failed", flush=True)
   if options.dry or failed:
     return failed != 0
