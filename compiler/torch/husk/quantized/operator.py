@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..inductor import graphs, own_operators, torch_compat
 
@@ -31,19 +31,24 @@ def operator() -> Operator:
   )
 
 
-def _fake(
-  input: torch.Tensor,
-  weight: torch.Tensor,
-  scales: torch.Tensor,
-  zeros: torch.Tensor | None,
-  values: torch.Tensor | None,
-  bias: torch.Tensor | None,
-  residual: torch.Tensor | None,
-  activation: str,
-  bits: int,
-  group: int,
-) -> torch.Tensor:
-  return input.new_empty([*input.shape[:-1], weight.shape[0]])
+class Call(NamedTuple):
+  """The arguments of a call of husk::linear_quantized."""
+
+  input: torch.Tensor
+  weight: torch.Tensor
+  scales: torch.Tensor
+  zeros: torch.Tensor | None
+  values: torch.Tensor | None
+  bias: torch.Tensor | None
+  residual: torch.Tensor | None
+  activation: str
+  bits: int
+  group: int
+
+
+def _fake(*arguments: Any) -> torch.Tensor:
+  call = Call(*arguments)
+  return call.input.new_empty([*call.input.shape[:-1], call.weight.shape[0]])
 
 
 def numbers(
@@ -118,82 +123,59 @@ def _rows(
   return result.reshape([*indices.shape, groups * group]).to(dtype)
 
 
-def arithmetic(
-  input: torch.Tensor,
-  weight: torch.Tensor,
-  scales: torch.Tensor,
-  zeros: torch.Tensor | None,
-  values: torch.Tensor | None,
-  bias: torch.Tensor | None,
-  residual: torch.Tensor | None,
-  activation: str,
-  bits: int,
-  group: int,
-) -> torch.Tensor:
-  """The operator without an activation and a residual, which only targets with a kernel give it."""
+def _arithmetic(call: Call) -> torch.Tensor:
+  """A call without an activation and a residual, which only targets with a kernel give it."""
   import torch
 
-  assert activation == "none" and residual is None
-  matrix = numbers(weight, scales, zeros, values, bits, group).to(input.dtype)
-  return torch.nn.functional.linear(input, matrix, bias)
+  assert call.activation == "none" and call.residual is None
+  matrix = numbers(call.weight, call.scales, call.zeros, call.values, call.bits, call.group)
+  return torch.nn.functional.linear(call.input, matrix.to(call.input.dtype), call.bias)
 
 
 # So many numbers of a weight are made of its codes at a time in eager mode.
 _BLOCK = 1 << 24
 
 
-def _in_blocks(
-  input: torch.Tensor,
-  weight: torch.Tensor,
-  scales: torch.Tensor,
-  zeros: torch.Tensor | None,
-  values: torch.Tensor | None,
-  bias: torch.Tensor | None,
-  residual: torch.Tensor | None,
-  activation: str,
-  bits: int,
-  group: int,
-) -> torch.Tensor:
+def _in_blocks(*arguments: Any) -> torch.Tensor:
   """The operator in eager mode, which has the numbers of some rows of the weight in memory."""
   import torch
 
-  step = max(1, _BLOCK // max(1, scales.shape[1] * group))
-  if weight.shape[0] <= step:
-    return arithmetic(input, weight, scales, zeros, values, bias, residual, activation, bits, group)
+  call = Call(*arguments)
+  step = max(1, _BLOCK // max(1, call.scales.shape[1] * call.group))
+  if call.weight.shape[0] <= step:
+    return _arithmetic(call)
   parts = []
-  for begin in range(0, weight.shape[0], step):
-    weight_, scales_, zeros_, bias_ = (
-      None if one is None else one[begin : begin + step] for one in (weight, scales, zeros, bias)
+  for begin in range(0, call.weight.shape[0], step):
+    rows = slice(begin, begin + step)
+    part = call._replace(
+      weight=call.weight[rows],
+      scales=call.scales[rows],
+      zeros=None if call.zeros is None else call.zeros[rows],
+      bias=None if call.bias is None else call.bias[rows],
     )
-    assert weight_ is not None and scales_ is not None
-    parts.append(
-      arithmetic(input, weight_, scales_, zeros_, values, bias_, None, activation, bits, group)
-    )
+    parts.append(_arithmetic(part))
   return torch.cat(parts, -1)
 
 
 def as_arithmetic(
-  exported: ExportedProgram, supports: Callable[..., bool] | None = None
+  exported: ExportedProgram, supports: Callable[[Call], bool] = lambda call: False
 ) -> ExportedProgram:
   """A program with operators of torch's in place of the calls of the operator for which a target
-  has no kernel. `supports` says of the arguments of a call whether there is one; without it there
-  is none at all."""
-
-  def has_kernel(*arguments: Any) -> bool:
-    return supports is not None and supports(*arguments)
-
-  calls = [graphs.arguments(node) for node in graphs.nodes(exported) if node.target is operator()]
-  if all(has_kernel(*map(_value, call.values())) for call in calls):
+  has no kernel. `supports` says whether it has one for a call."""
+  nodes = [node for node in graphs.nodes(exported) if node.target is operator()]
+  calls = [Call(*map(_value, graphs.arguments(node).values())) for node in nodes]
+  if all(map(supports, calls)):
     return exported
 
   def decomposed(*arguments: Any) -> Any:
-    return NotImplemented if has_kernel(*arguments) else arithmetic(*arguments)
+    call = Call(*arguments)
+    return NotImplemented if supports(call) else _arithmetic(call)
 
   return torch_compat.functional(exported, {operator(): decomposed})
 
 
 def _value(argument: Any) -> Any:
-  """The tensor that an argument of a node is."""
+  """The tensor that an argument of a node is; another argument itself."""
   import torch
 
   return argument.meta["val"] if isinstance(argument, torch.fx.Node) else argument
