@@ -380,7 +380,7 @@ def a_lowering_in_torch_compile(p):
     torch.compile(Waves(), backend=backend)(X)
 
 
-# What a `.hir` cannot express
+# Constructs that a `.hir` cannot express
 
 
 class Adds(torch.nn.Module):

@@ -56,10 +56,10 @@ class CompileError(Exception):
     return CompileError(self.message, f"{self.remedy}\n  {log}" if self.remedy else log, self.place)
 
 
-# What to do about a failure of the exporter itself, and about an operator that it cannot write.
+# The remedies of a failure of the exporter itself, and of an operator that it cannot write.
 REPORT = "report it with what HUSK_TRACEBACK=1 in the environment shows"
 OTHER_OPERATORS = f"write this line with other operators, or {REPORT}"
-# What to do about a number that a program cannot compute.
+# The remedy of a number that a program cannot compute.
 OUTSIDE = "compute this number outside of the model, and give it to the model as an input"
 
 

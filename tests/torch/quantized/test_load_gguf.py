@@ -190,11 +190,11 @@ def test_a_model_of_the_metadata(tmp_path, monkeypatch):
   entries, numbers = tensors()
   entries["rope_freqs.weight"] = gguf_writer.plain(np.full(SIZE // HEADS // 2, 4.0))
   path = written(tmp_path / "x.gguf", gguf_writer.file(DESCRIBED, entries))
-  stub = types.SimpleNamespace(
+  package = types.SimpleNamespace(
     AutoConfig=types.SimpleNamespace(for_model=lambda kind, **fields: {"kind": kind, **fields}),
     AutoModelForCausalLM=types.SimpleNamespace(from_config=from_config),
   )
-  monkeypatch.setitem(sys.modules, "transformers", stub)
+  monkeypatch.setitem(sys.modules, "transformers", package)
   model = quantized.load(path, dtype=torch.bfloat16)
   assert described == {
     "kind": "llama",

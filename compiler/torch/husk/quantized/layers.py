@@ -65,7 +65,7 @@ class QuantizedWeight(torch.nn.Module):
 
   def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Any:
     before = {name: self._buffers[name] for name in _PARTS}
-    # What a cast does to a parameter of floats is done to the type of the numbers.
+    # A cast changes the type of the numbers as it changes a parameter of floats.
     self.dtype = fn(torch.empty(0, dtype=self.dtype)).dtype
     super()._apply(fn, recurse)
     for name, tensor in before.items():
