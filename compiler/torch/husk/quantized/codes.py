@@ -54,7 +54,7 @@ def codes_of(matrix: torch.Tensor, made_from: Sequence[torch.Tensor]) -> Codes |
   if matrix.numel() == 0 or not bool(torch.isfinite(matrix).all()):
     return None
   n, k = matrix.shape
-  scales = list(_scales(made_from, n, k))
+  scales = [*_scales(made_from, n, k), torch.ones(n, 1, device=matrix.device)]
   for scale in scales:
     if (found := _floats(matrix, made_from, scale)) is not None:
       return found
@@ -71,7 +71,7 @@ def codes_of(matrix: torch.Tensor, made_from: Sequence[torch.Tensor]) -> Codes |
 
 
 def _scales(made_from: Sequence[torch.Tensor], n: int, k: int) -> Iterator[torch.Tensor]:
-  """What may be scales, as n x groups numbers, the fewest first; at last 1."""
+  """What may be scales, as n x groups numbers, the fewest first."""
   import torch
 
   seen = []
@@ -85,7 +85,6 @@ def _scales(made_from: Sequence[torch.Tensor], n: int, k: int) -> Iterator[torch
         continue
       seen.append(one)
       yield one
-  yield torch.ones(n, 1)
 
 
 def _as_groups(tensor: torch.Tensor, n: int, k: int) -> Iterator[torch.Tensor]:
@@ -238,7 +237,7 @@ def _table(matrix: torch.Tensor, scales: torch.Tensor) -> Codes | None:
     same = (rest - first).abs() <= near * first.abs()
     values.append(float(rest[same].median()))
     rest = rest[~same]
-  table = torch.tensor(sorted(values), dtype=torch.float64)
+  table = torch.tensor(sorted(values), dtype=torch.float64, device=matrix.device)
   between = (table[1:] + table[:-1]) / 2
   codes = torch.bucketize(ratio, between)
   table = torch.nn.functional.pad(table, (0, _VALUES - len(values))).float()

@@ -20,6 +20,7 @@ from ..inductor.added import AddedConstants
 from . import schemes
 from .codes import Codes, codes_of, small
 from .operator import embedding, operator
+from .packed import codes_of_packed, layouts
 
 if TYPE_CHECKING:
   import torch
@@ -29,13 +30,16 @@ if TYPE_CHECKING:
 @dataclasses.dataclass(frozen=True)
 class _Product:
   """A node that multiplies `input` with a matrix of k x n, or, if `has_rows`, of n x k; or one that
-  looks up rows of the matrix."""
+  looks up rows of the matrix. A weight that is packed codes has scales and offsets in `scales`, for
+  groups of `group` elements."""
 
   node: torch.fx.Node
   input: torch.fx.Node
   weight: torch.fx.Node
   bias: torch.fx.Node | None
   has_rows: bool
+  scales: torch.fx.Node | None = None
+  group: int = 0
 
   @property
   def is_embedding(self) -> bool:
@@ -59,7 +63,7 @@ class Recognised:
     constants = _Constants(exported)
     matches = []
     for product in _products(exported):
-      reached = constants.leading_to(product.weight)
+      reached = constants.leading_to(product.weight, product.scales)
       if reached is None:
         continue
       codes = self._codes(product, reached, constants)
@@ -83,13 +87,18 @@ class Recognised:
     scheme = schemes.scheme_of(self.quantize, reached.name())
     if not is_made_of_codes and (scheme is None or not _is_worth_codes(product, reached)):
       return None
-    key = (product.has_rows, str(product.weight.meta["val"].dtype), *reached.key())
+    dtype = str(product.weight.meta["val"].dtype)
+    key = (product.has_rows, dtype, product.group, *reached.key())
     if key not in self.found:
       results = constants.results(reached)
       matrix = results[product.weight]
       if not product.has_rows:
         matrix = matrix.T
-      codes = codes_of(matrix, list(results.values())) if is_made_of_codes else None
+      if product.scales is not None:
+        scales = results[product.scales]
+        codes = codes_of_packed(product.node.target, matrix, product.group, scales)
+      else:
+        codes = codes_of(matrix, list(results.values())) if is_made_of_codes else None
       if codes is None and scheme is not None:
         codes = scheme(matrix.float())
       self.found[key] = codes
@@ -193,7 +202,10 @@ def _products(exported: ExportedProgram) -> Iterator[_Product]:
   aten = torch.ops.aten
   rows = _rows()
   floats = (torch.float32, torch.float16, torch.bfloat16)
+  packed = layouts()
   for node in exported.graph.nodes:
+    if node.target in packed and isinstance(node.args[2], int):
+      yield _Product(node, node.args[0], node.args[1], None, True, node.args[3], node.args[2])
     if node.target not in rows:
       continue
     input_name, weight_name, bias_name, has_rows = rows[node.target]
@@ -298,11 +310,11 @@ class _Constants:
     self._written = written
     self.order = Order(exported.graph)
 
-  def leading_to(self, node: torch.fx.Node) -> _Reached | None:
-    """What a node is computed from, if these are constants alone, and at least one."""
+  def leading_to(self, *ends: torch.fx.Node | None) -> _Reached | None:
+    """What nodes are computed from, if these are constants alone, and at least one."""
     nodes: dict[torch.fx.Node, None] = {}
     leaves: dict[torch.Tensor, str] = {}
-    if not self._visit(node, nodes, leaves) or not leaves:
+    if not all(self._visit(one, nodes, leaves) for one in ends if one is not None) or not leaves:
       return None
     return _Reached(leaves, list(nodes))
 
