@@ -21,7 +21,7 @@ class Layer(nn.Module):
   """A layer of n x k codes of a dtype, with random scales."""
 
   def __init__(
-    self, n, k, dtype, group=None, zeros=False, bias=False, scales=torch.float32, seed=0
+    self, n, k, dtype, group=None, zeros=None, bias=False, scales=torch.float32, seed=0
   ):
     super().__init__()
     generator = torch.Generator().manual_seed(seed)
@@ -33,8 +33,8 @@ class Layer(nn.Module):
     shape = (n, k // self.group)
     factor = 0.002 if dtype == torch.int8 else 0.05
     self.register_buffer("scales", (torch.rand(shape, generator=generator) * factor).to(scales))
-    zero = torch.randint(-8, 8, shape, generator=generator).to(scales) if zeros else None
-    self.register_buffer("zeros", zero)
+    zero = torch.randint(-8, 8, shape, generator=generator)
+    self.register_buffer("zeros", None if zeros is None else zero.to(zeros))
     self.register_buffer("bias", torch.rand(n, generator=generator) if bias else None)
 
   def forward(self, x):
@@ -43,8 +43,16 @@ class Layer(nn.Module):
       x, self.codes, self.scales, self.zeros, None, bias, None, "none", self.bits, self.group
     )
 
-  def exact(self, x):
+  def is_rounded(self, rows):
+    """Whether the template of such rows multiplies scales with numbers, not with sums."""
+    has_float_zeros = self.zeros is not None and self.zeros.is_floating_point()
+    has_groups = self.scales.shape[1] > 1 or self.zeros is not None
+    return has_groups and not has_float_zeros and rows > (1 if self.bits == 4 else 16)
+
+  def exact(self, x, rows=1):
     weight = numbers(self.codes, self.scales, self.zeros, None, self.bits, self.group)
+    if self.is_rounded(rows):
+      weight = weight.to(x.dtype)
     result = x.double() @ weight.double().T
     return result if self.bias is None else result + self.bias.double()
 
@@ -62,20 +70,25 @@ class Layers(nn.Module):
 def layers(k):
   return [
     Layer(20, k, torch.uint8, 32, scales=torch.float16, seed=1),
-    Layer(33, k, torch.uint8, 64, zeros=True, bias=True, scales=torch.bfloat16, seed=2),
-    Layer(17, k, torch.uint8, zeros=True, seed=3),
+    Layer(33, k, torch.uint8, 64, zeros=torch.float32, bias=True, scales=torch.bfloat16, seed=2),
+    Layer(17, k, torch.uint8, zeros=torch.float16, seed=3),
     Layer(19, k, torch.int8, bias=True, seed=4),
-    Layer(40, k, torch.int8, 64, zeros=True, seed=5),
+    Layer(40, k, torch.int8, 64, zeros=torch.int8, seed=5),
     Layer(21, k, E4M3, seed=6),
     Layer(16, k, E4M3, 64, scales=torch.bfloat16, seed=7),
+    Layer(24, k, torch.uint8, 32, zeros=torch.int8, seed=8),
+    Layer(18, k, torch.uint8, bias=True, seed=9),
   ]
 
 
-def close(value, right):
-  """The results differ by their rounding, and by that of sums in f32."""
+def close(layer, value, x, rows):
+  """The results differ by their rounding, and by that of sums in f32. A weight that is rounded, and
+  is nearly between two numbers, may be the other one."""
+  right = layer.exact(x, rows)
   tolerance = torch.finfo(value.dtype).eps
+  near = 1e-3 if layer.is_rounded(rows) else 1e-4
   torch.testing.assert_close(
-    value.double(), right, rtol=tolerance, atol=1e-4 * float(right.abs().mean())
+    value.double(), right, rtol=tolerance, atol=near * float(right.abs().mean())
   )
 
 
@@ -86,16 +99,27 @@ def launches(folder):
 
 @pytest.mark.parametrize(
   "rows, dtype",
-  [(1, torch.bfloat16), (1, torch.float16), (3, torch.bfloat16), (20, torch.float16)],
+  [
+    (1, torch.bfloat16),
+    (1, torch.float16),
+    (3, torch.bfloat16),
+    (20, torch.float16),
+    (70, torch.bfloat16),
+  ],
 )
 def test_values(rows, dtype, tmp_path):
   k = 2560 if rows == 3 else 192  # several steps of a loop, and less than one
-  model = Layers(layers(k)).eval()
+  some = [
+    layer
+    for layer in layers(k)
+    if rows <= 64 or layer.zeros is None or not layer.zeros.is_floating_point()
+  ]
+  model = Layers(some).eval()
   x = torch.randn(rows, k, generator=torch.Generator().manual_seed(rows)).to(dtype)
   (result,) = computed(model, (x,), None, [{"x": x}], tmp_path, target="h100")
-  assert launches(tmp_path) == ["tem"] * 7
+  assert launches(tmp_path).count("tem") == len(some)
   for layer, value in zip(model.layers, result.values(), strict=True):
-    close(value, layer.exact(x))
+    close(layer, value, x, rows)
 
 
 def test_rows_that_vary(tmp_path):
@@ -106,7 +130,7 @@ def test_rows_that_vary(tmp_path):
   results = computed(model, (runs[0]["x"],), shapes, runs, tmp_path, target="h100")
   for given, result in zip(runs, results):
     for layer, value in zip(model.layers, result.values(), strict=True):
-      close(value, layer.exact(given["x"]))
+      close(layer, value, given["x"], 8)  # the template is that of the example's rows
 
 
 def test_inputs_of_any_layout(tmp_path):
@@ -129,7 +153,7 @@ def test_inputs_of_any_layout(tmp_path):
   parts = (x[0, :64], x[1:2, 1:65], x[:2, 3:67], x[:64, :3].t(), x[:2, :64].reshape(2, 1, 64))
   for layer, some in ((model.four, values[:5]), (model.eight, values[5:])):
     for part, value in zip(parts, some, strict=True):
-      close(value, layer.exact(part))
+      close(layer, value, part, part.numel() // 64)
 
 
 @pytest.mark.parametrize("format", quantized.FORMATS, ids=lambda one: one.dtype)
@@ -156,7 +180,9 @@ def test_the_numbers_of_all_codes_are_exact(format, kind):
   [
     (Layer(8, 64, torch.uint8, 32), torch.bfloat16, 1, True),
     (Layer(8, 64, torch.uint8, 32), torch.bfloat16, 64, True),
-    (Layer(8, 64, torch.uint8, 32), torch.bfloat16, 65, False),
+    (Layer(8, 64, torch.uint8, 32), torch.bfloat16, 1024, True),
+    (Layer(8, 64, torch.uint8, 32), torch.bfloat16, 1025, False),
+    (Layer(8, 64, torch.uint8, 32, zeros=torch.float16), torch.bfloat16, 65, False),
     (Layer(8, 64, torch.uint8, 32), torch.float32, 1, False),
     (Layer(8, 64, torch.uint8, 16), torch.bfloat16, 1, False),
     (Layer(8, 64, torch.int8, 16), torch.float16, 1, True),
@@ -185,7 +211,8 @@ def test_what_follows_is_fused(tmp_path):
 
   x, y = torch.zeros(2, 128, dtype=torch.float16), torch.zeros(2, 64, dtype=torch.float16)
   husk.write(Model().eval(), (x, y), tmp_path, targets=("cuda:h100",))
-  assert len(launches_in_full(tmp_path)) == 1
+  # The first one puts even elements before odd ones.
+  assert [re.search("_(poi|tem)_", one)[1] for one in launches_in_full(tmp_path)] == ["poi", "tem"]
 
 
 def test_tiles_fill_the_multiprocessors():
@@ -193,3 +220,28 @@ def test_tiles_fill_the_multiprocessors():
   chosen = [quantized.tiles(h100, 16, n, 64).columns for n in (1024, 4096, 8192, 32000)]
   assert chosen == [16, 32, 64, 64]
   assert [quantized.tiles(h100, 8, n, 64).columns for n in (1024, 4096, 8192)] == [16, 16, 32]
+
+
+def test_tiles_in_shared_memory_fit_and_fill_the_multiprocessors():
+  (four, eight, _) = quantized.FORMATS
+  h100 = Target.load("h100")
+  chosen = [
+    quantized.shared_tiles(h100, four, rows, 4096, 4096, 32)
+    for rows in (2, 32, 64, 96, 256, 1024)
+  ]
+  assert [(one.rows, one.columns, one.split) for one in chosen] == [
+    (16, 64, 4),
+    (32, 64, 4),
+    (64, 64, 4),
+    (128, 64, 4),
+    (128, 64, 2),
+    (256, 128, 1),
+  ]
+  for name in ("l4", "a100", "h100", "b200", "orin"):
+    target = Target.load(name)
+    for format in (four, eight):
+      for rows in (2, 20, 64, 128, 1024):
+        one = quantized.shared_tiles(target, format, rows, 14336, 4096, 128)
+        of_rows = one.depth * 16 // format.bits * one.rows
+        bytes = one.stages * (one.depth * one.columns + of_rows)
+        assert bytes <= target.shared_memory_per_block_optin

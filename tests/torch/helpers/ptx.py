@@ -15,7 +15,7 @@ def evaluate(text, inputs, outputs):
   def value(name):
     return registers[name] if name in registers else U32(int(name, 0))
 
-  for step in text.strip().strip("{}").split(";"):
+  for step in re.split("[;{}]", text):
     if not step.strip() or step.strip().startswith(".reg"):
       continue
     operation, operands = step.strip().split(maxsplit=1)

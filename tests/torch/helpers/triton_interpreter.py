@@ -162,16 +162,16 @@ def _patch_rounding(exact):
   original = builder.create_dot
 
   def create_inline_asm(self, text, constraints, values, kinds, is_pure, pack):
-    (value,) = values
     if text == "mov.b32 $0, $1;":
-      handles = [value]
+      handles = values
     elif text == "cvt.rna.tf32.f32 $0, $1;":
+      (value,) = values
       data = rounded_to_tf32(value.data) if exact else value.data
       handles = [interpreter.TensorHandle(data, value.dtype)]
     else:
       scalars = [kind.scalar for kind in kinds]
       kinds = [interpreter._get_np_dtype(scalar) for scalar in scalars]
-      results = ptx.elementwise(text, constraints, [value.data], kinds, pack)
+      results = ptx.elementwise(text, constraints, [one.data for one in values], kinds, pack)
       handles = [interpreter.TensorHandle(one, scalar) for one, scalar in zip(results, scalars)]
     return types.SimpleNamespace(get_result=handles.__getitem__)
 

@@ -1,18 +1,24 @@
-"""Linear layers whose weights have codes (quantized/codes.py) as kernels of two templates of Husk.
+"""Linear layers whose weights have codes (quantized/codes.py) as kernels of templates of Husk.
 
-A layer of few rows takes the time in which its weight is read. So both templates read codes in
-lines of 16 bytes, and make numbers of them in registers, as exact floats of 16 bits, by a few
-operations on two codes at a time. Conversions of ints take longer. Scales are multiplied with sums,
-not with codes, so that a weight is not rounded.
+A layer of few rows takes the time in which its weight is read. So the templates read codes in lines
+of 16 bytes, and make numbers of them in registers, as exact floats of 16 bits, by a few operations
+on two codes at a time. Conversions of ints take longer.
 
 - `husk_quantized_row` has one row. A thread multiplies the codes of a line with the row, for
   several columns of the result, so that what it reads of the row is used for all of them.
-- `husk_quantized_rows` has up to MOST_ROWS rows. Tensor cores multiply. Each warp has parts of its
-  own of the rows of the weight (the batch of `tl.dot`), whose sums are added at the end. Codes of 4
-  bits make two tiles, of the even and the odd elements, and so do the rows.
+- `husk_quantized_rows` has few rows. Tensor cores multiply. Each warp has parts of its own of the
+  rows of the weight (the batch of `tl.dot`), whose sums are added at the end. Codes of 4 bits make
+  two tiles, of the even and the odd elements, and so do the rows.
+- `husk_quantized_tiles` has up to MOST_ROWS rows. Tensor cores multiply numbers that stay in
+  registers with rows in shared memory, and copies of the next tiles go on meanwhile. Scales of
+  groups are multiplied with the numbers, which rounds a weight to the type of the rows, as eager
+  mode does; the scale itself is not rounded. For codes of 4 bits another kernel, which is fused with
+  what makes the rows, puts their even elements before the odd ones. If tiles are few, several
+  blocks share the sums of one, which are added after that.
 
-What follows a layer is fused into the kernel. All other layers compute the weight in each run
-(quantized/operator.py): those with more rows, and those that `supports` refuses.
+The first two multiply scales with sums, so that a weight is not rounded. What follows a layer is
+fused into the kernel. All other layers compute the weight in each run (quantized/operator.py):
+those with more rows, and those that `supports` refuses.
 """
 
 from __future__ import annotations
@@ -20,6 +26,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +39,11 @@ if TYPE_CHECKING:
   import torch
 
 # The most rows of a template. With more rows it is faster to compute the weight, and then multiply.
-MOST_ROWS = 64
+MOST_ROWS = 1024
+# The most rows of the template `husk_quantized_rows`, if the other one can have them.
+_FEW_ROWS = {4: 1, 8: 16}
+# The most rows of it otherwise.
+_MOST_ROWS_OF_PARTS = 64
 
 # Instructions of PTX that turn the word $WORD, of four bytes, into exact numbers. Each result has
 # two: $0 and $1 those of the four bytes, or of their low halves, and then $2 and $3 those of the
@@ -118,6 +129,34 @@ class Format:
       f"dtype={f'({dtypes})' if words > 2 else dtypes}, is_pure=True, pack=4)"
     )
 
+  def scaled_call(self, kind: str, has_zeros: bool) -> str:
+    """The same for numbers less `zero`, times the sum of `scale` and `rest`, which has what the
+    type of `scale` cannot hold. An element is rounded once."""
+    words = 8 // self.bits * 2
+    text = " ".join(self.numbers[kind].split()).replace("$WORD", f"${words}")
+    text = re.sub(rf"\$([0-{words - 1}])\b", r"n\1", text)
+    names = ("scale", "rest", "zero") if has_zeros else ("scale", "rest")
+    fma = f"fma.rn.{'bf16x2' if kind == 'bfloat16' else 'f16x2'}"
+    steps = [
+      ".reg .b32 " + ", ".join(f"n{place}" for place in range(words)) + ", part, unit, none;",
+      f"{{ {text} }}",
+      f"mov.b32 unit, {'0x3f803f80' if kind == 'bfloat16' else '0x3c003c00'};",
+      "mov.b32 none, 0x80008000;",
+    ]
+    for word in range(words):
+      scale, rest, zero = (f"${words + 1 + 2 * place + word % 2}" for place in range(3))
+      if has_zeros:
+        steps.append(f"{fma} n{word}, n{word}, unit, {zero};")
+      steps.append(f"{fma} part, n{word}, {rest}, none;")
+      steps.append(f"{fma} ${word}, n{word}, {scale}, part;")
+    dtypes = ", ".join([_TRITON[kind]] * (words // 2))
+    constraints = "=r," * words + ",".join(["r"] * (1 + 2 * len(names)))
+    return (
+      f'tl.inline_asm_elementwise("{{ {" ".join(steps)} }}", "{constraints}", '
+      f"[w, {', '.join(names)}], "
+      f"dtype={f'({dtypes})' if words > 2 else dtypes}, is_pure=True, pack=4)"
+    )
+
 
 # Kinds of codes for which the templates have instructions.
 FORMATS = [
@@ -151,7 +190,29 @@ def supports(target: Target, call: Call) -> bool:
   rows = torch_compat.example_size(math.prod(call.input.shape[:-1]))
   if not isinstance(k, int) or call.scales.shape[1] * call.group != k:
     return False
-  return _part(found, k, call.group) is not None and 0 < rows <= MOST_ROWS
+  if _part(found, k, call.group) is None:
+    return False
+  zeros = None if call.zeros is None else call.zeros.dtype
+  most = MOST_ROWS if _has_tiles(found, call.group, zeros) else _MOST_ROWS_OF_PARTS
+  return 0 < rows <= most
+
+
+def _has_tiles(format: Format, group: int, zeros: torch.dtype | None) -> bool:
+  """Whether the template of tiles can have a layer: zeros that are no ints would be rounded, and
+  tiles have whole groups, or are parts of one."""
+  if zeros is not None and zeros.is_floating_point:
+    return False
+  return _depth(format, 128, group) is not None
+
+
+def _depth(format: Format, bytes: int, group: int) -> int | None:
+  """The bytes of a row that a tile has, at most `bytes`."""
+  while bytes >= 32:
+    elements = bytes * 8 // format.bits
+    if elements % group == 0 or group % elements == 0:
+      return bytes
+    bytes //= 2
+  return None
 
 
 def _name(dtype: torch.dtype) -> str:
@@ -208,6 +269,47 @@ def tiles(target: Target, rows: int, columns: int, part: int) -> Tiles:
   if has_few_rows:
     return Tiles(rows, width, 256, 3, 2)
   return Tiles(rows, width, 256, 4 if width == 32 else 3, 4)
+
+
+@dataclasses.dataclass(frozen=True)
+class SharedTiles:
+  """A block computes `columns` columns of `rows` rows, of which it reads `depth` bytes of codes at
+  a time; `split` blocks share the sums of a tile."""
+
+  rows: int
+  columns: int
+  depth: int
+  stages: int
+  warps: int
+  split: int
+
+
+def shared_tiles(
+  target: Target, format: Format, rows: int, columns: int, k: int, group: int
+) -> SharedTiles:
+  """The tiles of `husk_quantized_tiles`, by what was measured on an H100 (tests/gpu/quantized.py):
+  the largest ones if they occupy it, else such that two or more share a multiprocessor."""
+  processors = target.multi_processor_count
+  height = max(16, 1 << (rows - 1).bit_length())
+  wide, deep, stages, warps = 64, 64 if height == 32 else 128, 3 if height == 64 else 4, 4
+  if height > 64:
+    is_large = -(-columns // 128) * -(-rows // 256) >= 0.7 * processors
+    height, wide, warps = (256, 128, 8) if is_large and rows > 128 else (128, 64, 4)
+    deep, stages = 64, 3
+  depth = _depth(format, deep, group)
+  assert depth is not None
+  stage = depth * wide + depth * height * 2 * (8 // format.bits)
+  while stages > 2 and stage * stages > target.shared_memory_per_block_optin:
+    stages -= 1
+  while height > 16 and stage * stages > target.shared_memory_per_block_optin:
+    height //= 2
+    stage = depth * wide + depth * height * 2 * (8 // format.bits)
+  # Two small blocks share a multiprocessor.
+  blocks, most, split = -(-columns // wide) * -(-rows // height), 2 * processors, 1
+  step = 2 * depth * 8 // format.bits
+  while wide == 64 and split < 4 and 2 * split * blocks <= most and k % (split * step) == 0:
+    split *= 2
+  return SharedTiles(height, wide, depth, stages, warps, split)
 
 
 # The templates
@@ -381,6 +483,95 @@ _ROWS = (
 """
 )
 
+_TILES = (
+  _ARGUMENTS
+  + r"""
+    M = {{size("X", -2)}}
+    GROUPS: tl.constexpr = K // GROUP
+    BYTES: tl.constexpr = K // PER_BYTE
+    LENGTH: tl.constexpr = BYTES // SPLIT
+    n = tl.program_id(0).to(INDEX_DTYPE) * COLUMNS + tl.arange(0, COLUMNS)
+    m = tl.program_id(1).to(INDEX_DTYPE) * ROWS + tl.arange(0, ROWS)
+    byte = tl.arange(0, DEPTH)
+    column = tl.minimum(n, N - 1).to(tl.int64)
+    w_base = W + (column[:, None] * BYTES + byte[None, :])
+    x_base = X + ((m % M).to(tl.int64)[None, :] * BYTES + byte[:, None])
+{% if PER_BYTE == 2 %}
+    odd_base = x_base + (M * BYTES)
+{% endif %}
+    s_base = S + column * GROUPS
+{% if HAS_ZEROS %}
+    z_base = Z + column * GROUPS
+{% endif %}
+    sums = tl.zeros((COLUMNS, ROWS), dtype=tl.float32)
+    first = tl.program_id(2) * LENGTH
+    for start in range(first, first + LENGTH, DEPTH):
+{% if IS_EVEN %}
+        w_mask = None
+        x_mask = None
+        none = None
+{% else %}
+        w_mask = (byte < BYTES - start)[None, :]
+        x_mask = (byte < BYTES - start)[:, None]
+        none = 0
+{% endif %}
+        w = tl.load(w_base + start, mask=w_mask, other=none)
+{% if GROUP < K or HAS_ZEROS %}
+{% if GROUPS_OF_TILE > 1 %}
+        group = start * PER_BYTE // GROUP + tl.arange(0, GROUPS_OF_TILE)
+{% if IS_EVEN %}
+        s_mask = None
+{% else %}
+        s_mask = (group < GROUPS)[None, :]
+{% endif %}
+        factor = tl.load(s_base[:, None] + group[None, :], mask=s_mask, other=none)
+{% else %}
+        group = start * PER_BYTE // GROUP
+        factor = tl.load(s_base + group)[:, None]
+{% endif %}
+        factor = factor.to(tl.float32)
+        scale = factor.to(KIND)
+        rest = (factor - scale.to(tl.float32)).to(KIND)
+{% if HAS_ZEROS %}
+{% if GROUPS_OF_TILE > 1 %}
+        zero = tl.load(z_base[:, None] + group[None, :], mask=s_mask, other=none)
+{% else %}
+        zero = tl.load(z_base + group)[:, None]
+{% endif %}
+        zero = (-zero.to(tl.float32)).to(KIND)
+{% endif %}
+{% if GROUPS_OF_TILE > 1 %}
+        shape: tl.constexpr = (COLUMNS, GROUPS_OF_TILE, DEPTH // GROUPS_OF_TILE)
+        scale = tl.broadcast_to(scale[:, :, None], shape).reshape(COLUMNS, DEPTH)
+        rest = tl.broadcast_to(rest[:, :, None], shape).reshape(COLUMNS, DEPTH)
+{% if HAS_ZEROS %}
+        zero = tl.broadcast_to(zero[:, :, None], shape).reshape(COLUMNS, DEPTH)
+{% endif %}
+{% endif %}
+{% endif %}
+        x = tl.load(x_base + start, mask=x_mask, other=none)
+{% if PER_BYTE == 2 %}
+        odd = tl.load(odd_base + start, mask=x_mask, other=none)
+        low, high = FACTORS
+        sums = tl.dot(low, x, sums)
+        sums = tl.dot(high, odd, sums)
+{% else %}
+        numbers = FACTORS
+        sums = tl.dot(numbers, x, sums)
+{% endif %}
+{% if GROUP == K and not HAS_ZEROS %}
+    sums *= tl.load(s_base).to(tl.float32)[:, None]
+{% endif %}
+    idx_m = m[None, :]
+    idx_n = n[:, None]
+    mask = (idx_m < M) & (idx_n < N)
+{% if SPLIT > 1 %}
+    idx_m += tl.program_id(2) * M
+{% endif %}
+    {{store_output(("idx_m", "idx_n"), "sums", "mask", val_shape=("COLUMNS", "ROWS"))}}
+"""
+)
+
 # Takes the even elements of pairs and the odd ones apart.
 _PAIRS = (
   'tl.inline_asm_elementwise("prmt.b32 $0, $2, $3, 0x5410; prmt.b32 $1, $2, $3, 0x7632;", '
@@ -388,8 +579,9 @@ _PAIRS = (
 )
 
 
-def _source(text: str, format: Format, kind: str) -> str:
-  """The source of a template for a kind of codes and a dtype of inputs."""
+def _source(text: str, format: Format, kind: str, factors: str) -> str:
+  """The source of a template for a kind of codes and a dtype of inputs. `factors` computes what a
+  tile of codes stands for."""
   if format.bits == 4:
     total = "tl.sum(even, 1) + tl.sum(odd, 1)"
     totals = "tl.sum(even.to(tl.float32), 2) + tl.sum(odd.to(tl.float32), 2)"
@@ -397,6 +589,8 @@ def _source(text: str, format: Format, kind: str) -> str:
     total, totals = "tl.sum(x, 1)", "tl.sum(x.to(tl.float32), 2)"
   for name, replacement in {
     "NUMBERS": format.call(kind),
+    "FACTORS": factors,
+    "KIND": _TRITON[kind],
     "PAIRS": _PAIRS.format(kind=_TRITON[kind]),
     "TOTALS": totals,
     "TOTAL": total,
@@ -405,19 +599,26 @@ def _source(text: str, format: Format, kind: str) -> str:
   return text
 
 
+_TEXTS = {"row": _ROW, "rows": _ROWS, "tiles": _TILES}
+
+
 @functools.cache
-def _template(has_rows: bool, format: int, kind: str) -> Any:
+def _template(name: str, format: int, kind: str, is_scaled: bool, has_zeros: bool) -> Any:
   """A template. Inductor keeps it under its name for the whole process."""
   from torch._inductor.select_algorithm import SymbolicGridFn, TritonTemplate
 
   @SymbolicGridFn
   def grid(m: Any, n: Any, meta: Any, *, cdiv: Any) -> tuple[Any, Any, Any]:
-    return (cdiv(n, meta["COLUMNS"]), cdiv(m, meta["ROWS"]), 1)
+    split = meta.get("SPLIT", 1)
+    return (cdiv(n, meta["COLUMNS"]), cdiv(m // split, meta["ROWS"]), split)
 
-  name = "rows" if has_rows else "row"
-  source = _source(_ROWS if has_rows else _ROW, FORMATS[format], kind)
+  codes = FORMATS[format]
+  factors = codes.scaled_call(kind, has_zeros) if is_scaled else codes.call(kind)
+  variant = "_scaled" * is_scaled + "_zeros" * has_zeros
   return TritonTemplate(
-    name=f"husk_quantized_{name}_{FORMATS[format].dtype}_{kind}", grid=grid, source=source
+    name=f"husk_quantized_{name}_{codes.dtype}_{kind}{variant}",
+    grid=grid,
+    source=_source(_TEXTS[name], codes, kind, factors),
   )
 
 
@@ -453,16 +654,31 @@ def _lowered(target: Target, *arguments: InductorObject) -> InductorObject:
   )
   found = _format(call.bits, call.weight.get_dtype())
   assert found is not None
-  part = _part(found, k, call.group)
-  assert part is not None
-  is_row = V.graph.sizevars.statically_known_equals(rows, 1)
-  sizes = (
-    _of_a_row(found, k)
-    if is_row
-    else _of_rows(tiles(target, torch_compat.size_hint(rows), n, part), part, k)
-  )
+  count = torch_compat.size_hint(rows)
+  zeros = None if call.zeros is None else call.zeros.get_dtype()
+  split = 1
+  if V.graph.sizevars.statically_known_equals(rows, 1):
+    name, sizes = "row", _of_a_row(found, k)
+  elif count > _FEW_ROWS[found.bits] and _has_tiles(found, call.group, zeros):
+    chosen = shared_tiles(target, found, count, n, k, call.group)
+    name, sizes, split = "tiles", _of_tiles(chosen, found, k, call.group), chosen.split
+    if found.bits == 4:
+      x = _even_before_odd(x)
+  else:
+    part = _part(found, k, call.group)
+    assert part is not None
+    name, sizes = "rows", _of_rows(tiles(target, count, n, part), part, k)
+  if split > 1:
+    shape = [split * rows, n]
+    layout = ir.FixedLayout(
+      x.get_device(), torch.float32, shape, ir.FlexibleLayout.contiguous_strides(shape)
+    )
+  is_scaled = name == "tiles" and (call.group < k or zeros is not None)
+  kind = _name(x.get_dtype())
   choices: list[Any] = []
-  _template(not is_row, FORMATS.index(found), _name(x.get_dtype())).maybe_append_choice(
+  _template(
+    name, FORMATS.index(found), kind, is_scaled, is_scaled and zeros is not None
+  ).maybe_append_choice(
     choices,
     input_nodes=(x, *nodes),
     layout=layout,
@@ -473,9 +689,32 @@ def _lowered(target: Target, *arguments: InductorObject) -> InductorObject:
     **sizes,
   )
   result = torch_compat.selected("husk_quantized", choices, [x, *nodes], layout)
+  if split > 1:
+    parts = table[aten.reshape.default](result, [split, rows, n])
+    result = table[aten.sum.dim_IntList](parts, [0])
+    result = table[torch.ops.prims.convert_element_type.default](result, x.get_dtype())
   if call.bias is not None:
     result = table[aten.add.Tensor](result, call.bias)
   return table[aten.reshape.default](result, [*outer, n])
+
+
+def _even_before_odd(rows: InductorObject) -> InductorObject:
+  """The even elements of all rows, and then the odd ones. Layers that share rows share the copy."""
+  import torch
+  from torch._inductor import ir
+  from torch._inductor.lowering import lowerings as table
+  from torch._inductor.virtualized import V
+
+  made = V.graph.__dict__.setdefault("husk_even_before_odd", {})
+  name = rows.get_name()
+  if name not in made:
+    m, k = rows.get_size()
+    aten = torch.ops.aten
+    halves = table[aten.reshape.default](ir.TensorBox(ir.StorageBox(rows)), [m, k // 2, 2])
+    halves = table[aten.permute.default](halves, [2, 0, 1])
+    copy = table[aten.clone.default](halves, memory_format=torch.contiguous_format)
+    made[name] = ir.ExternKernel.require_contiguous(ir.ExternKernel.realize_input(copy))
+  return made[name]
 
 
 def _rows_in_memory(input: InductorObject) -> InductorObject:
@@ -513,4 +752,19 @@ def _of_rows(tiles: Tiles, part: int, k: int) -> dict[str, Any]:
     "ROWS": tiles.rows,
     "num_stages": tiles.stages,
     "num_warps": min(tiles.warps, parts),
+  }
+
+
+def _of_tiles(tiles: SharedTiles, format: Format, k: int, group: int) -> dict[str, Any]:
+  """The sizes of a block of the template of tiles."""
+  bytes = k * format.bits // 8
+  return {
+    "ROWS": tiles.rows,
+    "COLUMNS": tiles.columns,
+    "DEPTH": tiles.depth,
+    "SPLIT": tiles.split,
+    "GROUPS_OF_TILE": max(1, tiles.depth * 8 // format.bits // group),
+    "IS_EVEN": bytes // tiles.split % tiles.depth == 0,
+    "num_stages": tiles.stages,
+    "num_warps": tiles.warps,
   }
