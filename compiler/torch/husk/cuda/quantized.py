@@ -291,8 +291,11 @@ def shared_tiles(
   the largest ones if they occupy it, else such that two or more share a multiprocessor."""
   processors = target.multi_processor_count
   height = max(16, 1 << (rows - 1).bit_length())
-  wide, deep, stages, warps = 64, 64 if height == 32 else 128, 3 if height == 64 else 4, 4
-  if height > 64:
+  wide, deep, stages, warps = 64, 128, 4, 4
+  if height == 64:
+    has_short_groups = format.bits == 4 and group < 128
+    deep, stages = (64, 4) if has_short_groups else (128, 3)
+  elif height > 64:
     is_large = -(-columns // 128) * -(-rows // 256) >= 0.7 * processors
     height, wide, warps = (256, 128, 8) if is_large and rows > 128 else (128, 64, 4)
     deep, stages = 64, 3
@@ -304,10 +307,11 @@ def shared_tiles(
   while height > 16 and stage * stages > target.shared_memory_per_block_optin:
     height //= 2
     stage = depth * wide + depth * height * 2 * (8 // format.bits)
-  # Two small blocks share a multiprocessor.
-  blocks, most, split = -(-columns // wide) * -(-rows // height), 2 * processors, 1
+  # Two blocks of few rows share a multiprocessor. The sums of more rows take longer to add.
+  blocks, split = -(-columns // wide) * -(-rows // height), 1
+  most = min(4, (2 if height < 64 else 1) * processors // blocks)
   step = 2 * depth * 8 // format.bits
-  while wide == 64 and split < 4 and 2 * split * blocks <= most and k % (split * step) == 0:
+  while 2 * split <= most and k % (split * step) == 0:
     split *= 2
   return SharedTiles(height, wide, depth, stages, warps, split)
 
