@@ -20,9 +20,7 @@ E4M3 = torch.float8_e4m3fn
 class Layer(nn.Module):
   """A layer of n x k codes of a dtype, with random scales."""
 
-  def __init__(
-    self, n, k, dtype, group=None, zeros=None, bias=False, scales=torch.float32, seed=0
-  ):
+  def __init__(self, n, k, dtype, group=None, zeros=None, bias=False, scales=torch.float32, seed=0):
     super().__init__()
     generator = torch.Generator().manual_seed(seed)
     self.bits, self.group = (4 if dtype == torch.uint8 else 8), group or k
@@ -226,8 +224,7 @@ def test_tiles_in_shared_memory_fit_and_fill_the_multiprocessors():
   (four, eight, _) = quantized.FORMATS
   h100 = Target.load("h100")
   chosen = [
-    quantized.shared_tiles(h100, four, rows, 4096, 4096, 32)
-    for rows in (2, 32, 64, 96, 256, 1024)
+    quantized.shared_tiles(h100, four, rows, 4096, 4096, 32) for rows in (2, 32, 64, 96, 256, 1024)
   ]
   assert [(one.rows, one.columns, one.split) for one in chosen] == [
     (16, 64, 4),

@@ -12,8 +12,8 @@ on two codes at a time. Conversions of ints take longer.
 - `husk_quantized_tiles` has up to MOST_ROWS rows. Tensor cores multiply numbers that stay in
   registers with rows in shared memory, and copies of the next tiles go on meanwhile. Scales of
   groups are multiplied with the numbers, which rounds a weight to the type of the rows, as eager
-  mode does; the scale itself is not rounded. For codes of 4 bits another kernel, which is fused with
-  what makes the rows, puts their even elements before the odd ones. If tiles are few, several
+  mode does; the scale itself is not rounded. For codes of 4 bits another kernel, which is fused
+  with what makes the rows, puts their even elements before the odd ones. If tiles are few, several
   blocks share the sums of one, which are added after that.
 
 The first two multiply scales with sums, so that a weight is not rounded. What follows a layer is
@@ -27,6 +27,7 @@ import dataclasses
 import functools
 import math
 import re
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -517,7 +518,7 @@ _TILES = (
 {% else %}
         w_mask = (byte < BYTES - start)[None, :]
         x_mask = (byte < BYTES - start)[:, None]
-        none = 0
+        none = 0.0
 {% endif %}
         w = tl.load(w_base + start, mask=w_mask, other=none)
 {% if GROUP < K or HAS_ZEROS %}
@@ -702,6 +703,10 @@ def _lowered(target: Target, *arguments: InductorObject) -> InductorObject:
   return table[aten.reshape.default](result, [*outer, n])
 
 
+# The copies that `_even_before_odd` has made for each graph, by the names of the rows.
+_made: weakref.WeakKeyDictionary[Any, dict[str, InductorObject]] = weakref.WeakKeyDictionary()
+
+
 def _even_before_odd(rows: InductorObject) -> InductorObject:
   """The even elements of all rows, and then the odd ones. Layers that share rows share the copy."""
   import torch
@@ -709,7 +714,7 @@ def _even_before_odd(rows: InductorObject) -> InductorObject:
   from torch._inductor.lowering import lowerings as table
   from torch._inductor.virtualized import V
 
-  made = V.graph.__dict__.setdefault("husk_even_before_odd", {})
+  made = _made.setdefault(V.graph, {})
   name = rows.get_name()
   if name not in made:
     m, k = rows.get_size()

@@ -806,7 +806,8 @@ SURFACE: dict[str, tuple[Names, ...]] = {
       " _linalg_slogdet _linalg_solve_ex _local_scalar_dense _native_batch_norm_legit_no_training"
       " _pdist_forward _scaled_mm _to_copy _trilinear _unique2 _unsafe_index _unsafe_index_put"
       " _unsafe_masked_index _unsafe_masked_index_put_accumulate _unsafe_view"
-      " _upsample_bicubic2d_aa _upsample_bilinear2d_aa _weight_int8pack_mm",
+      " _upsample_bicubic2d_aa _upsample_bilinear2d_aa _weight_int8pack_mm _weight_int4pack_mm"
+      " _weight_int4pack_mm_for_cpu _convert_weight_to_int4pack_for_cpu",
       "operators that models reach by other names",
     ),
   ),

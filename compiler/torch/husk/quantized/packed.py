@@ -1,7 +1,7 @@
 """Weights in the layouts of PyTorch's own operators for codes of 4 bits.
 
-`aten::_weight_int4pack_mm`, which is for GPUs, and `aten::_weight_int4pack_mm_for_cpu` multiply with
-codes whose order suits their kernels, and with a scale and an offset for each group:
+`aten::_weight_int4pack_mm`, which is for GPUs, and `aten::_weight_int4pack_mm_for_cpu` multiply
+with codes whose order suits their kernels, and with a scale and an offset for each group:
 (code - 8) * scale + offset. This module puts the codes in the order of the matrix."""
 
 from __future__ import annotations

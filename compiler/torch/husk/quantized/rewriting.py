@@ -204,8 +204,9 @@ def _products(exported: ExportedProgram) -> Iterator[_Product]:
   floats = (torch.float32, torch.float16, torch.bfloat16)
   packed = layouts()
   for node in exported.graph.nodes:
-    if node.target in packed and isinstance(node.args[2], int):
-      yield _Product(node, node.args[0], node.args[1], None, True, node.args[3], node.args[2])
+    if node.target in packed:
+      parts: Any = node.args
+      yield _Product(node, parts[0], parts[1], None, True, parts[3], parts[2])
     if node.target not in rows:
       continue
     input_name, weight_name, bias_name, has_rows = rows[node.target]
