@@ -37,6 +37,7 @@ def _define_operators():
   torch.library.impl("husk::unsuppressed", "CPU", _unsuppressed)
   quantized.operator()
   torch.library.impl("husk::linear_quantized", "CPU", _linear_quantized)
+  quantized.grouped_operator()
 
 
 def _unsuppressed(boxes, iou_threshold):

@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 import torch
-from host_ops import INVALID_ARGUMENT, UNSUPPORTED, layouts, refused
+from host_ops import INVALID_ARGUMENT, INVALID_INPUT, UNSUPPORTED, layouts, refused
 
 NAME = "husk::linear_quantized"
 FLOAT8 = [
@@ -221,3 +221,122 @@ def test_refusals(pack):
   )
   double = {"input": x.double(), "out": out.double()}
   refuses(UNSUPPORTED, "input has dtype f64", **double)
+
+
+# ---- stacks of weights ----
+
+GROUPED = "husk::grouped_linear_quantized"
+
+
+class Stack:
+  """Weights of n x k for some experts."""
+
+  def __init__(self, experts, *args, **kwargs):
+    self.weights = [Weight(*args, **kwargs, seed=seed) for seed in range(experts)]
+    first = self.weights[0]
+    self.bits, self.group, self.values = first.bits, first.group, first.values
+    self.codes, self.scales, self.zeros = (
+      None if first.zeros is None and part == "zeros" else self._stacked(part)
+      for part in ("codes", "scales", "zeros")
+    )
+
+  def _stacked(self, part):
+    tensors = [getattr(weight, part) for weight in self.weights]
+    return torch.stack([one.view(torch.uint8) for one in tensors]).view(tensors[0].dtype)
+
+  def check(self, pack, x, ends=None, experts=None, packed=(1, 2, 3)):
+    """Compares with float64."""
+    m, n = x.shape[0], self.codes.shape[1]
+    out = torch.full((m, n), 7.0, dtype=x.dtype)
+    packed = [at for at in packed if at != 3 or self.zeros is not None]
+    arguments = (x, self.codes, self.scales, self.zeros, self.values, ends, experts)
+    sizes = pack(GROUPED, *arguments, self.bits, self.group, out, packed=packed)
+    if ends is not None:
+      places = torch.arange(m)
+      experts = (ends[None, :] <= places[:, None]).sum(1)
+    for row, expert in enumerate(experts.tolist()):
+      if expert == len(self.weights):
+        assert not out[row].any()
+        continue
+      numbers = self.weights[expert].numbers
+      right, size = x[row].double() @ numbers.T, x[row].double().abs() @ numbers.abs().T
+      rounding = {torch.float32: 2**-24, torch.bfloat16: 2**-8}[x.dtype]
+      bound = size * 2**-24 * (8 + x.shape[1] ** 0.5) + right.abs() * rounding
+      assert ((out[row].double() - right).abs() <= bound).all(), (row, expert)
+    return sizes
+
+
+def test_stacks_of_each_format(pack):
+  chosen = torch.randint(-4, 4, (45,), generator=torch.Generator().manual_seed(1))
+  chosen[3:20] = 2
+  for _ in pack.each_use():
+    for dtype, zeros, packed in itertools.product(FORMATS, (None, torch.int8), ((), (1, 2, 3))):
+      stack = Stack(4, 37, 64, 32, dtype, zeros=zeros)
+      x = inputs(45, 64)
+      stack.check(pack, x, experts=chosen, packed=packed)
+      stack.check(pack, x[:3], experts=torch.tensor([3, 0, 3]), packed=packed)
+      for ends in ([1, 1, 20, 45], [0, 40, 41, 41], [0, 0, 0, 0]):
+        stack.check(pack, x, ends=torch.tensor(ends, dtype=torch.int32), packed=packed)
+
+
+def test_stacks_of_many_columns_in_other_layouts(pack):
+  stack = Stack(3, 600, 48, 16, "int4", scales=torch.bfloat16)
+  for x in layouts(inputs(30, 48)):
+    stack.check(pack, x, experts=torch.arange(30) % 3)
+    stack.check(pack, x, ends=torch.tensor([13, 14, 29]))
+  assert stack.check(pack, inputs(2, 48, torch.bfloat16), experts=torch.tensor([2, 1])) == [
+    3 * 38 * 16 * 24,
+    3 * 38 * 16 * 3 * 2,
+  ]
+  stack = Stack(3, 40, 48, 16, torch.int8)
+  for codes in layouts(stack.codes):
+    stack.codes = codes
+    stack.check(pack, inputs(2, 48), experts=torch.tensor([2, 1], dtype=torch.int32))
+
+
+def test_stacks_without_rows_experts_or_columns(pack):
+  none = torch.empty(0, dtype=torch.int64)
+  Stack(2, 5, 16, 16, torch.int8).check(pack, inputs(0, 16), experts=none)
+  Stack(2, 5, 16, 16, torch.int8).check(pack, inputs(0, 16), ends=torch.zeros(2, dtype=torch.int32))
+  codes, scales, out = torch.empty(0, 5, 16, dtype=torch.int8), torch.empty(0, 5, 1), inputs(3, 5)
+  pack(GROUPED, inputs(3, 16), codes, scales, None, None, none, None, 8, 16, out)
+  assert not out.any()
+
+
+def test_refusals_of_stacks(pack):
+  codes, ends = torch.zeros(2, 8, 32, dtype=torch.int8), torch.tensor([1, 3])
+
+  def refuses(code, text, **changes):
+    given = {
+      "input": torch.ones(3, 32),
+      "weight": codes,
+      "scales": torch.ones(2, 8, 1),
+      "zeros": None,
+      "values": None,
+      "ends": ends,
+      "experts": None,
+      "bits": 8,
+      "group": 32,
+      "out": torch.empty(3, 8),
+    }
+    refused(pack, code, text, GROUPED, *{**given, **changes}.values())
+
+  refuses(INVALID_ARGUMENT, "exactly one of them must be given", ends=None)
+  refuses(INVALID_ARGUMENT, "exactly one of them must be given", experts=torch.zeros(3).long())
+  refuses(INVALID_ARGUMENT, "ends has size 3 along 0, not 2", ends=torch.tensor([1, 2, 3]))
+  refuses(INVALID_ARGUMENT, "ends that descend", ends=torch.tensor([2, 1]))
+  refuses(INVALID_ARGUMENT, "or lie behind the rows", ends=torch.tensor([2, 4]))
+  refuses(INVALID_ARGUMENT, "ends that descend", ends=torch.tensor([-1, 3]))
+  refuses(UNSUPPORTED, "ends has dtype f32", ends=torch.ones(2))
+  only = {"ends": None}
+  refuses(INVALID_INPUT, "index 2", experts=torch.tensor([0, 1, 2]), **only)
+  refuses(INVALID_INPUT, "index -3", experts=torch.tensor([0, 1, -3]), **only)
+  refuses(INVALID_ARGUMENT, "experts", experts=torch.tensor([0, 1]), **only)
+  refuses(INVALID_ARGUMENT, "weight", weight=codes[0])
+  refuses(INVALID_ARGUMENT, "the experts", scales=torch.ones(3, 8, 1))
+  refuses(INVALID_ARGUMENT, "scales", scales=torch.ones(2, 7, 1))
+  refuses(UNSUPPORTED, "bits is neither 8 nor 4", bits=2)
+  refuses(INVALID_ARGUMENT, "group does not divide", group=24)
+  double = {"input": torch.ones(3, 32).double(), "out": torch.empty(3, 8).double()}
+  refuses(UNSUPPORTED, "input has dtype f64", **double)
+  refuses(INVALID_ARGUMENT, "out", out=torch.empty(3, 9))

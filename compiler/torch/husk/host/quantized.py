@@ -15,7 +15,7 @@ from ..inductor import graphs, own_operators
 from ..inductor.lines import InductorObject, NodeLine
 from ..lower.body import Body
 from ..lower.nodes import IrNode
-from ..quantized.operator import operator
+from ..quantized.operator import grouped_operator, operator
 from .linear import residual_part
 
 if TYPE_CHECKING:
@@ -50,13 +50,13 @@ def _node_class() -> Any:
   from torch._inductor import ir
 
   class LinearQuantized(ir.ExternKernelOut):
-    """A linear layer over two-dimensional tensors. `tensors` says of each tensor argument of the
-    operator whether it is among the inputs."""
+    """A linear layer over two-dimensional tensors, or one with a stack of weights, as the operator
+    `operator`. `tensors` says of each tensor argument of the operator whether it is among the
+    inputs, and `others` are the arguments that follow the tensors."""
 
+    operator: str
     tensors: list[bool]
-    activation: str
-    bits: int
-    group: int
+    others: list[hir.Argument]
 
     def codegen(self, wrapper: InductorObject) -> None:
       wrapper.writeline(NodeLine(self))
@@ -66,12 +66,11 @@ def _node_class() -> Any:
 
 def lowerings() -> dict[Any, Callable[..., Any]]:
   """Inductor's lowerings by operator."""
-  return {operator(): _lowered}
+  return {operator(): _lowered, grouped_operator(): _grouped_lowered}
 
 
 def _lowered(*arguments: Any) -> InductorObject:
   import torch
-  from torch._inductor import ir
   from torch._inductor.lowering import lowerings as table
   from torch._inductor.utils import sympy_product
 
@@ -83,12 +82,30 @@ def _lowered(*arguments: Any) -> InductorObject:
   tensors[0] = reshape(input, [rows, input.get_size()[-1]])
   if residual is not None:
     tensors[-1] = reshape(residual, [rows, size[-1]])
+  others = [hir.Text(activation), hir.Literal(bits), hir.Literal(group)]
+  result = _node("husk::linear_quantized", tensors, others, [rows, size[-1]])
+  return reshape(result, size)
+
+
+def _grouped_lowered(*arguments: Any) -> InductorObject:
+  *tensors, bits, group = arguments
+  size = [tensors[0].get_size()[0], tensors[1].get_size()[1]]
+  others: list[hir.Argument] = [hir.Literal(bits), hir.Literal(group)]
+  return _node("husk::grouped_linear_quantized", tensors, others, size)
+
+
+def _node(
+  name: str, tensors: list[InductorObject], others: list[hir.Argument], size: list[Any]
+) -> InductorObject:
+  """A LinearQuantized node, whose result has the dtype of the first tensor."""
+  from torch._inductor import ir
+
   inputs = [own_operators.realized(one) for one in tensors if one is not None]
-  layout = ir.FixedLayout(input.get_device(), input.get_dtype(), [rows, size[-1]])
+  layout = ir.FixedLayout(tensors[0].get_device(), tensors[0].get_dtype(), size)
   node = _node_class()(layout=layout, inputs=inputs)
+  node.operator, node.others = name, others
   node.tensors = [one is not None for one in tensors]
-  node.activation, node.bits, node.group = activation, bits, group
-  return reshape(ir.TensorBox.create(node), size)
+  return ir.TensorBox.create(node)
 
 
 def call(body: Body, node: IrNode) -> None:
@@ -97,10 +114,9 @@ def call(body: Body, node: IrNode) -> None:
   arguments: list[hir.Argument] = [
     body.tensor("read", next(inputs)) if is_given else hir.NoneArg() for is_given in node.tensors
   ]
-  arguments += [hir.Text(node.activation), hir.Literal(node.bits), hir.Literal(node.group)]
   results: list[hir.Argument] = [body.tensor("write", node)]
   body.call_operator(
-    hir.OperatorCall("husk::linear_quantized", arguments, results, body.origin(node))
+    hir.OperatorCall(node.operator, arguments + node.others, results, body.origin(node))
   )
 
 

@@ -27,7 +27,6 @@ constexpr int kPanelVectors = static_cast<int>(kPanelColumns) / kLaneCount<float
 constexpr int kMostAlong = 8;         // codes of a word
 constexpr int kCodeRows = 4;          // rows that are multiplied with a panel at once
 constexpr int64_t kAhead = 1024;      // words of a panel that are fetched ahead
-constexpr int64_t kFewCodeRows = 12;  // up to so many rows, codes are read for kCodeRows at a time
 constexpr int64_t kCodeDepth = 4096;  // elements of a row that are in scratch memory at a time
 // Their distance from row to row. Rows that lie 2^n bytes apart share lines of the first-level
 // cache.
@@ -301,7 +300,7 @@ void run_few_code_rows(const Product& p, const CodeKernels& kernels) {
       const DepthSlice slice = {d, smaller(kCodeDepth, p.k - d), p.b.quantization->group};
       if (p.cancellation->ends(p.m * columns * slice.depth / 16)) return;
       for (int64_t r = 0; r < p.m; ++r) {
-        const S* from = a + r * p.a.row + d * p.a.column;
+        const S* from = a + (p.rows ? p.rows[r] : r) * p.a.row + d * p.a.column;
         float* to = buffers.a + r * kCodePitch;
         int64_t t = 0;
         if (p.a.column == 1)
@@ -313,7 +312,11 @@ void run_few_code_rows(const Product& p, const CodeKernels& kernels) {
       }
       kernels.add_few_rows(p, slice, p.b.packed.column + j, columns, buffers);
     }
-    store_sums<float, S>(p, buffers.sums, kBlockColumns<float>, 0, j, p.m, columns);
+    // Rows that are listed are stored one by one.
+    const int64_t step = p.rows ? 1 : p.m;
+    for (int64_t r = 0; r < p.m; r += step)
+      store_sums<float, S>(p, buffers.sums + r * kBlockColumns<float>, kBlockColumns<float>,
+                           p.rows ? p.rows[r] : r, j, step, columns);
   }
 }
 
@@ -415,7 +418,14 @@ void run_codes(const Product& p, const CodeKernels& kernels) {
 #if HUSK_CODE_VECTORS
   if (p.m <= kFewCodeRows && all_packed(p)) return run_few_code_rows<S>(p, kernels);
 #endif
-  run_many_code_rows<S>(p, kernels);
+  Product part = p;
+  part.m = p.rows ? 1 : p.m;
+  for (int64_t r = 0; r < p.m; r += part.m) {
+    const int64_t row = p.rows ? p.rows[r] : 0;
+    part.a.data = static_cast<const S*>(p.a.data) + row * p.a.row;
+    part.out = static_cast<S*>(p.out) + row * p.out_row;
+    run_many_code_rows<S>(part, kernels);
+  }
 }
 
 template <class Codes>
