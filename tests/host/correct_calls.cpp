@@ -452,6 +452,16 @@ void add_correct_calls(std::deque<Call>& calls) {
         grouped.none().i64({rows});
       grouped.number(4).number(3).f32({rows, 5});
     }
+    call("husk::linear_rounded")
+        .f32({rows, 64})
+        .tensor(HUSK_U8, {5, 32}, 9)
+        .f32({5, 2})
+        .none(3)
+        .f32({rows, 5})
+        .text("relu")
+        .number(4)
+        .number(32)
+        .f32({rows, 5});
     call("husk::linear_quantized")
         .f32({rows, 8})
         .tensor(HUSK_F8E4M3FN, {5, 8}, 1)

@@ -48,11 +48,11 @@ class Weight:
       numbers = numbers - self.zeros.double().repeat_interleave(group, 1)
     self.numbers = numbers * self.scales.double().repeat_interleave(group, 1)
 
-  def call(self, pack, x, bias=None, residual=None, activation="none", packed=(1, 2, 3)):
+  def call(self, pack, x, bias=None, residual=None, activation="none", packed=(1, 2, 3), name=NAME):
     out = torch.full((x.shape[0], self.codes.shape[0]), 7.0, dtype=x.dtype)
     packed = [at for at in packed if at != 3 or self.zeros is not None]
     sizes = pack(
-      NAME,
+      name,
       x,
       self.codes,
       self.scales,
@@ -221,6 +221,120 @@ def test_refusals(pack):
   )
   double = {"input": x.double(), "out": out.double()}
   refuses(UNSUPPORTED, "input has dtype f64", **double)
+
+
+# ---- inputs that are rounded ----
+
+ROUNDED = "husk::linear_rounded"
+
+
+def rounded(x):
+  """Numbers that a row is rounded to: ints of a step for each block of 32 elements."""
+  blocks = x.float().reshape(x.shape[0], -1, 32)
+  largest = blocks.abs().amax(2, keepdim=True)
+  steps = largest / 127
+  # torch divides a number by a tensor by way of the reciprocal, which is rounded twice.
+  ints = (blocks.double() * (torch.full_like(largest, 127) / largest)).round()
+  return (ints.double() * steps.double()).nan_to_num().reshape(x.shape)
+
+
+def check_rounded(weight, pack, x, **kwargs):
+  """Compares with float64. The tolerance is that of a sum in f32 of each block."""
+  got, _ = weight.call(pack, x, name=ROUNDED, **kwargs)
+  size = rounded(x).abs() @ weight.numbers.abs().T
+  if weight.zeros is not None:
+    zeros = weight.zeros.double() * weight.scales.double()
+    size += rounded(x).abs() @ zeros.abs().repeat_interleave(weight.group, 1).T
+  rounding = {torch.float32: 2**-24, torch.float16: 2**-11, torch.bfloat16: 2**-8}[x.dtype]
+  right = rounded(x) @ weight.numbers.T
+  bound = size * 2**-24 * (8 + (x.shape[1] / 32) ** 0.5) + right.abs() * rounding
+  wrong = (got.double() - right).abs() > bound
+  assert not wrong.any(), (x.shape, weight.codes.shape, int(wrong.sum()))
+
+
+def rounding_uses(pack):
+  """The sets of features that pack codes: without AVX2, x86-64 does not, and so does not round."""
+  numbers = 0
+  for number in pack.each_use():
+    _, sizes = Weight(16, 32, 32, torch.int8).call(pack, inputs(1, 32))
+    if sizes[0]:
+      numbers += 1
+      yield number
+  assert numbers
+
+
+def test_rounded_inputs(pack):
+  for _ in rounding_uses(pack):
+    for dtype, zeros, m in itertools.product(
+      ("int4", torch.int8, torch.uint8), (None, torch.int8, torch.float32), (1, 2, 4, 5, 113)
+    ):
+      check_rounded(Weight(37, 96, 32, dtype, zeros=zeros), pack, inputs(m, 96))
+
+
+def test_rounded_inputs_of_other_shapes_and_dtypes(pack):
+  for _ in rounding_uses(pack):
+    for n, k, group in [
+      (1, 32, 32),
+      (300, 64, 64),
+      (48, 1024 + 96, 1024 + 96),
+      (17, 16384 + 64, 32),
+    ]:
+      for dtype in ("int4", torch.int8):
+        weight = Weight(n, k, group, dtype, scales=torch.bfloat16, zeros=torch.uint8)
+        for m in (1, 6):
+          check_rounded(weight, pack, inputs(m, k))
+    weight = Weight(40, 64, 32, "int4", scales=torch.float16)
+    for dtype, m in itertools.product((torch.float16, torch.bfloat16), (1, 7)):
+      check_rounded(weight, pack, inputs(m, 64, dtype))
+    for view in layouts(inputs(6, 64)):
+      check_rounded(weight, pack, view)
+
+
+def test_rounded_extremes(pack):
+  """The largest codes and ints; blocks of zeros, of tiny and of large numbers, and of NaN."""
+  for _ in rounding_uses(pack):
+    for dtype, extreme in ((torch.int8, -128), (torch.int8, 127), (torch.uint8, 255)):
+      weight = Weight(16, 64, 64, dtype)
+      weight.codes = torch.full_like(weight.codes, extreme)
+      weight.numbers = weight.codes.double() * weight.scales.double()
+      for m in (1, 5):
+        check_rounded(weight, pack, torch.full((m, 64), -3.0))
+    weight = Weight(16, 160, 32, "int4")
+    x = inputs(5, 160)
+    x[0] = 0
+    x[1, :32], x[2, 32:64], x[3, :32] = 0, 1e30, 1e-38
+    # What is below 2^-120 counts as 0.
+    got, _ = weight.call(pack, x, name=ROUNDED)
+    x[3, :32] = 0
+    plain, _ = weight.call(pack, x, name=ROUNDED)
+    assert torch.equal(got, plain) and not got[0].any()
+    check_rounded(weight, pack, x)
+    x[2, 40], x[4, 3] = float("nan"), float("inf")
+    got, _ = weight.call(pack, x, name=ROUNDED)
+    assert got[[2, 4]].isnan().all() and torch.equal(got[[0, 1, 3]], plain[[0, 1, 3]])
+
+
+def test_rounded_layers_have_what_others_have(pack):
+  weight, x = Weight(40, 64, 32, "int4"), inputs(3, 64)
+  bias, residual = inputs(1, 40)[0], inputs(3, 40, seed=3)
+  plain, _ = weight.call(pack, x, name=ROUNDED)
+  got, _ = weight.call(pack, x, bias, residual, "relu", name=ROUNDED)
+  torch.testing.assert_close(got, (plain + bias).relu() + residual, rtol=0, atol=1e-6)
+
+
+def test_what_is_not_rounded(pack):
+  """Tables of values, floats, groups that blocks do not divide, and weights that are not packed."""
+  x = inputs(3, 64)
+  for weight, packed in (
+    (Weight(20, 64, 32, "int4", values=torch.linspace(-1, 1, 16)), (1, 2, 3)),
+    (Weight(20, 64, 32, torch.float8_e4m3fn), (1, 2, 3)),
+    (Weight(20, 64, 16, torch.int8), (1, 2, 3)),
+    (Weight(20, 64, 32, torch.int8), (1,)),
+    (Weight(20, 64, 32, torch.int8), ()),
+  ):
+    exact, _ = weight.call(pack, x, packed=packed)
+    got, _ = weight.call(pack, x, packed=packed, name=ROUNDED)
+    assert torch.equal(got, exact)
 
 
 # ---- stacks of weights ----

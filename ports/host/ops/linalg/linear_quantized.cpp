@@ -9,6 +9,9 @@
 //
 // husk::linear_quantized: out = activation(input W^T + bias) + residual
 //
+// husk::linear_rounded: the same; but if the codes are ints without `values`, packed, and in groups
+// of a multiple of kRoundedBlock, the input is rounded to ints of 8 bits (rounded_product.h).
+//
 // husk::grouped_linear_quantized: weight, scales and zeros are stacks of such matrices, one for
 // each expert, and a row of out is that of the input times the transposed matrix of its expert.
 // Either `ends` has the ends of the experts' rows, which lie one behind the other, and rows behind
@@ -20,9 +23,11 @@
 #include "core/arguments.h"
 #include "core/element.h"
 #include "core/float8.h"
+#include "core/kernel_choice.h"
 #include "core/loop.h"
 #include "linalg/product_parts.h"
 #include "linalg/quantized.h"
+#include "linalg/rounded_product.h"
 
 namespace husk::host {
 
@@ -38,7 +43,7 @@ constexpr WeightPlaces weight_places(const Named& named) {
           named["values"], named["bits"],   named["group"]};
 }
 
-constexpr ArgumentsOf kNamed("linear_quantized");
+constexpr ArgumentsOf kNamed("linear_quantized", "linear_rounded");
 constexpr uint32_t kInput = kNamed["input"], kBias = kNamed["bias"], kResidual = kNamed["residual"],
                    kActivation = kNamed["activation"], kOut = kNamed["out"];
 constexpr WeightPlaces kMatrix = weight_places(kNamed);
@@ -353,9 +358,29 @@ void clear_rows(const husk_op_arg& matrix, int64_t row) {
                   0, static_cast<size_t>(bytes));
 }
 
-}  // namespace
+// The last row that the device has counts. Without AVX2, x86-64 packs no codes. AVX-512 without
+// VNNI has no better sums than AVX2.
+constexpr KernelFor<RoundedKernels> kRoundedProducts[] = {
+#if defined(__x86_64__)
+    {cpu_set::kAvx2, {rounded_product_avx2, {rounded_add_avx2, false}}},
+    {cpu_set::kAvxVnni, {rounded_product_avx2, {rounded_add_avx_vnni, true}}},
+    {cpu_set::kAvx512, {rounded_product_avx512, {rounded_add_avx2, false}}},
+    {cpu_set::kAvx512Vnni, {rounded_product_avx512, {rounded_add_avx512_vnni, true}}},
+#else
+    {cpu_set::kArmBaseline, {rounded_product_baseline, {rounded_add_baseline, false}}},
+    {cpu_set::kArmDotprod, {rounded_product_baseline, {rounded_add_dotprod, false}}},
+#endif
+};
 
-husk_status linear_quantized(const Arguments& args) {
+// Whether kernels can round the first operand of a product.
+bool may_round(const Product& p, bool has_values) {
+  const Quantization& q = *p.b.quantization;
+  const bool are_ints = p.b.format.dtype == HUSK_U8 || p.b.format.dtype == HUSK_I8;
+  return are_ints && !has_values && q.group % kRoundedBlock == 0 && p.b.packed.data &&
+         q.scales.packed && (!q.zeros.data || q.zeros.packed);
+}
+
+husk_status run_linear(const Arguments& args, bool rounds) {
   HUSK_TRY(check_rows(args, kInput, kOut));
   const husk_op_arg input = with_safe_strides(args[kInput]), &out = args[kOut];
   CodedWeight coded = {};
@@ -379,9 +404,21 @@ husk_status linear_quantized(const Arguments& args) {
   HUSK_TRY(args.get_features(cpu));
   if (!product_kernels(cpu, product.dtype, coded.format)) return args.unsupported_dtype(kInput);
   if (numel(out) == 0) return HUSK_OK;
-  run_product_in_parts(args, cpu, product);
+  if (rounds && may_round(product, !args.none(kMatrix.values))) {
+    const RoundedKernels kernels = best_kernel(cpu, kRoundedProducts);
+    run_parts_of_product(args, cpu, product,
+                         [&](const Product& part) { kernels.run(part, kernels.add); });
+  } else {
+    run_product_in_parts(args, cpu, product);
+  }
   return HUSK_OK;
 }
+
+}  // namespace
+
+husk_status linear_quantized(const Arguments& args) { return run_linear(args, false); }
+
+husk_status linear_rounded(const Arguments& args) { return run_linear(args, true); }
 
 husk_status pack_linear_quantized(const Arguments& args, husk_packing& packing) {
   return pack_weight(args, kMatrix, kInput, 2, packing);

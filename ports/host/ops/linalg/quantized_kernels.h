@@ -10,6 +10,7 @@
 
 #include "linalg/product_kernels.h"
 #include "linalg/quantized.h"
+#include "linalg/quantized_numbers.h"
 
 // Packed codes are read by vectors. Without AVX2, x86-64 has no instructions that look up numbers.
 #if defined(__AVX2__) || defined(__aarch64__)
@@ -122,33 +123,7 @@ struct Float8Codes {
   float number(uint8_t byte, int64_t) const { return values[byte]; }
 };
 
-// ---- scales and zeros ----
-
-// Number i of scales or zeros in memory.
-inline float group_number(husk_dtype dtype, const void* data, int64_t i) {
-  switch (dtype) {
-    case HUSK_F32: return static_cast<const float*>(data)[i];
-    case HUSK_F16: return load_one(static_cast<const Half*>(data) + i);
-    case HUSK_BF16: return load_one(static_cast<const BFloat16*>(data) + i);
-    case HUSK_I8: return static_cast<const int8_t*>(data)[i];
-    case HUSK_U8: return static_cast<const uint8_t*>(data)[i];
-    default: return static_cast<float>(static_cast<const int32_t*>(data)[i]);
-  }
-}
-
-// A vector of numbers that are adjacent from number i on.
-inline Vector<float> group_numbers(husk_dtype dtype, const void* data, int64_t i) {
-  switch (dtype) {
-    case HUSK_F32: return load(static_cast<const float*>(data) + i);
-    case HUSK_F16: return load(static_cast<const Half*>(data) + i);
-    case HUSK_BF16: return load(static_cast<const BFloat16*>(data) + i);
-    default: break;
-  }
-  Vector<float> v = {};
-  for (int lane = 0; lane < kLaneCount<float>; ++lane)
-    v[lane] = group_number(dtype, data, i + lane);
-  return v;
-}
+// ---- memory, and the functions of a format ----
 
 // Whether codes, scales and zeros are packed.
 inline bool all_packed(const Product& p) {
@@ -156,8 +131,6 @@ inline bool all_packed(const Product& p) {
   return HUSK_CODE_VECTORS && q.group % kMinPackedGroup == 0 && p.b.packed.data &&
          q.scales.packed && (!q.zeros.data || q.zeros.packed);
 }
-
-// ---- memory, and the functions of a format ----
 
 struct FewRowBuffers {
   alignas(64) float a[kFewCodeRows * kCodePitch];
