@@ -1,5 +1,6 @@
-"""Linear layers whose weights have codes, as one step each on hosts: `husk::linear_quantized` with
-the bias, the activation that follows, and the residual that is added last."""
+"""Linear layers whose weights have codes, as one step each on hosts: `husk::linear_quantized`, or
+`husk::linear_rounded`, with the bias, the activation that follows, and the residual that is added
+last."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from ..inductor import graphs, own_operators
 from ..inductor.lines import InductorObject, NodeLine
 from ..lower.body import Body
 from ..lower.nodes import IrNode
-from ..quantized.operator import grouped_operator, operator
+from ..quantized.operator import Call, grouped_operator, may_round, operator, rounded_operator
 from .linear import residual_part
 
 if TYPE_CHECKING:
@@ -23,17 +24,20 @@ if TYPE_CHECKING:
   from torch.export import ExportedProgram
 
 
-def rewrite(exported: ExportedProgram, in_place: bool = False) -> ExportedProgram:
+def rewrite(
+  exported: ExportedProgram, in_place: bool = False, rounds: bool = False
+) -> ExportedProgram:
   """As `linear.rewrite`, for the layers that are Husk's operator already: adds the activation and
-  the residual that follow."""
-  return rewriting.rewrite(exported, _is_layer, _rewrite_graph, in_place)
+  the residual that follow. If `rounds` is set, inputs of layers are rounded where they can be."""
+  change = functools.partial(_rewrite_graph, rounds)
+  return rewriting.rewrite(exported, _is_layer, change, in_place)
 
 
 def _is_layer(node: torch.fx.Node) -> bool:
   return node.target is operator()
 
 
-def _rewrite_graph(graph: torch.fx.Graph) -> None:
+def _rewrite_graph(rounds: bool, graph: torch.fx.Graph) -> None:
   order = Order(graph)
   for node in list(filter(_is_layer, graph.nodes)):
     layer = graphs.arguments(node)
@@ -42,7 +46,9 @@ def _rewrite_graph(graph: torch.fx.Graph) -> None:
       "residual": chain.parts.get("residual"),
       "activation": chain.parts.get("activation", "none"),
     }
-    chain.become(operator(), tuple({**layer, **changed}.values()))
+    is_rounded = rounds and may_round(Call(*map(graphs.value, layer.values())))
+    target = rounded_operator() if is_rounded else operator()
+    chain.become(target, tuple({**layer, **changed}.values()))
 
 
 @functools.cache
@@ -66,10 +72,14 @@ def _node_class() -> Any:
 
 def lowerings() -> dict[Any, Callable[..., Any]]:
   """Inductor's lowerings by operator."""
-  return {operator(): _lowered, grouped_operator(): _grouped_lowered}
+  return {
+    operator(): functools.partial(_lowered, "husk::linear_quantized"),
+    rounded_operator(): functools.partial(_lowered, "husk::linear_rounded"),
+    grouped_operator(): _grouped_lowered,
+  }
 
 
-def _lowered(*arguments: Any) -> InductorObject:
+def _lowered(name: str, *arguments: Any) -> InductorObject:
   import torch
   from torch._inductor.lowering import lowerings as table
   from torch._inductor.utils import sympy_product
@@ -83,7 +93,7 @@ def _lowered(*arguments: Any) -> InductorObject:
   if residual is not None:
     tensors[-1] = reshape(residual, [rows, size[-1]])
   others = [hir.Text(activation), hir.Literal(bits), hir.Literal(group)]
-  result = _node("husk::linear_quantized", tensors, others, [rows, size[-1]])
+  result = _node(name, tensors, others, [rows, size[-1]])
   return reshape(result, size)
 
 

@@ -31,6 +31,25 @@ def operator() -> Operator:
   )
 
 
+@functools.cache
+def rounded_operator() -> Operator:
+  """husk::linear_rounded: husk::linear_quantized with an input that is rounded to ints of 8 bits,
+  which hosts have for codes that are ints (`may_round`)."""
+  schema = str(operator()._schema)
+  arguments = schema[schema.index("(") + 1 : schema.rindex(") ->")]
+  return own_operators.define("linear_rounded", arguments, _fake)
+
+
+# So many elements of a row share a scale if they are rounded.
+_ROUNDED_BLOCK = 32
+
+
+def may_round(call: Call) -> bool:
+  """Whether the input of a call of husk::linear_quantized can be rounded."""
+  are_ints = not call.weight.dtype.is_floating_point and call.values is None
+  return are_ints and call.group % _ROUNDED_BLOCK == 0
+
+
 class Call(NamedTuple):
   """The arguments of a call of husk::linear_quantized."""
 
@@ -282,7 +301,7 @@ def as_arithmetic(
   `supports` says whether it has one for a call of husk::linear_quantized; the target has none for
   stacks of weights."""
   nodes = [node for node in graphs.nodes(exported) if node.target is operator()]
-  calls = [Call(*map(_value, graphs.arguments(node).values())) for node in nodes]
+  calls = [Call(*map(graphs.value, graphs.arguments(node).values())) for node in nodes]
   has_stacks = any(node.target is grouped_operator() for node in graphs.nodes(exported))
   if all(map(supports, calls)) and not has_stacks:
     return exported
@@ -293,10 +312,3 @@ def as_arithmetic(
 
   wanted = {operator(): decomposed, grouped_operator(): _grouped_arithmetic}
   return torch_compat.functional(exported, wanted)
-
-
-def _value(argument: Any) -> Any:
-  """The tensor that an argument of a node is; another argument itself."""
-  import torch
-
-  return argument.meta["val"] if isinstance(argument, torch.fx.Node) else argument

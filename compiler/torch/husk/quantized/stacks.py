@@ -1,5 +1,5 @@
-"""Products with stacks of weights, one for each expert of a mixture, as models spell them: rows that
-are sorted by expert with `_grouped_mm`, or a batch of products with the selected matrices."""
+"""Products with stacks of weights, one for each expert of a mixture, as models spell them: rows
+that are sorted by expert with `_grouped_mm`, or a batch of products with the selected matrices."""
 
 from __future__ import annotations
 
