@@ -25,8 +25,9 @@ void husk::host::lstm_cell_baseline(const LstmCell& cell) { run_lstm_cell(cell);
 void husk::host::int_product_baseline(const IntProduct& product) { run_int_product(product); }
 // Codes are packed for sets of features with vectors that look up numbers.
 #if HUSK_CODE_VECTORS
-void husk::host::rounded_product_baseline(const Product& product, const RoundedAdd& add) {
-  run_rounded_product(product, add);
+bool husk::host::rounded_product_baseline(const Product& product, const RoundedAdd& add,
+                                          bool are_slices) {
+  return run_rounded_product(product, add, are_slices);
 }
 void husk::host::rounded_add_baseline(const Product& p, const RoundedSlice& slice, int64_t column,
                                       int64_t columns, int64_t count, RoundedRows& rows) {

@@ -165,6 +165,64 @@ Product product_of(const husk_op_arg& input, const CodedWeight& coded, const voi
   return product;
 }
 
+// The last row that the device has counts. Without AVX2, x86-64 packs no codes. AVX-512 without
+// VNNI has no better sums than AVX2.
+constexpr KernelFor<RoundedKernels> kRoundedProducts[] = {
+#if defined(__x86_64__)
+    {cpu_set::kAvx2, {rounded_product_avx2, {rounded_add_avx2, false}, false}},
+    {cpu_set::kAvxVnni, {rounded_product_avx2, {rounded_add_avx_vnni, true}, true}},
+    {cpu_set::kAvx512, {rounded_product_avx512, {rounded_add_avx2, false}, false}},
+    {cpu_set::kAvx512Vnni, {rounded_product_avx512, {rounded_add_avx512_vnni, true}, true}},
+#else
+    {cpu_set::kArmBaseline, {rounded_product_baseline, {rounded_add_baseline, false}, false}},
+    {cpu_set::kArmDotprod, {rounded_product_baseline, {rounded_add_dotprod, false}, true}},
+#endif
+};
+
+// How parts of a layer are computed.
+class LayerRun {
+ public:
+  LayerRun(Features cpu, const Product& layer, bool rounds, bool has_values)
+      : cpu_(cpu),
+        kernels_(product_kernels(cpu, layer.dtype, layer.b.format)),
+        ints_(best_kernel(cpu, kRoundedProducts)),
+        may_be_ints_(may_be_ints(layer, has_values)),
+        rounds_(rounds) {}
+
+  void operator()(Product& part) const {
+    if (may_be_ints_ && rounds_) {
+      (void)ints_.run(part, ints_.add, false);
+      return;
+    }
+    if (may_be_ints_ && ints_.has_slices && part.m == 1 && ints_.run(row_of(part), ints_.add, true))
+      return;
+    product_run(cpu_, kernels_, part);
+  }
+
+ private:
+  // Whether the first operand of a product can become ints.
+  static bool may_be_ints(const Product& p, bool has_values) {
+    const Quantization& q = *p.b.quantization;
+    const bool are_ints = p.b.format.dtype == HUSK_U8 || p.b.format.dtype == HUSK_I8;
+    return are_ints && !has_values && q.group % kRoundedBlock == 0 && p.k > 0 && p.b.packed.data &&
+           q.scales.packed && (!q.zeros.data || q.zeros.packed);
+  }
+  // A product of one row whose addresses are those of the row.
+  static Product row_of(const Product& part) {
+    Product row = part;
+    const int64_t at = part.rows ? part.rows[0] : 0, bytes = dtype_bytes(part.dtype);
+    row.rows = nullptr;
+    row.a.data = static_cast<const unsigned char*>(part.a.data) + at * part.a.row * bytes;
+    row.out = static_cast<unsigned char*>(part.out) + at * part.out_row * bytes;
+    return row;
+  }
+
+  const Features cpu_;
+  const ProductKernels* const kernels_;
+  const RoundedKernels ints_;
+  const bool may_be_ints_, rounds_;
+};
+
 // ---- packing ----
 
 // The matrix that is packed, or the first one of a stack, as the second operand of products.
@@ -358,28 +416,6 @@ void clear_rows(const husk_op_arg& matrix, int64_t row) {
                   0, static_cast<size_t>(bytes));
 }
 
-// The last row that the device has counts. Without AVX2, x86-64 packs no codes. AVX-512 without
-// VNNI has no better sums than AVX2.
-constexpr KernelFor<RoundedKernels> kRoundedProducts[] = {
-#if defined(__x86_64__)
-    {cpu_set::kAvx2, {rounded_product_avx2, {rounded_add_avx2, false}}},
-    {cpu_set::kAvxVnni, {rounded_product_avx2, {rounded_add_avx_vnni, true}}},
-    {cpu_set::kAvx512, {rounded_product_avx512, {rounded_add_avx2, false}}},
-    {cpu_set::kAvx512Vnni, {rounded_product_avx512, {rounded_add_avx512_vnni, true}}},
-#else
-    {cpu_set::kArmBaseline, {rounded_product_baseline, {rounded_add_baseline, false}}},
-    {cpu_set::kArmDotprod, {rounded_product_baseline, {rounded_add_dotprod, false}}},
-#endif
-};
-
-// Whether kernels can round the first operand of a product.
-bool may_round(const Product& p, bool has_values) {
-  const Quantization& q = *p.b.quantization;
-  const bool are_ints = p.b.format.dtype == HUSK_U8 || p.b.format.dtype == HUSK_I8;
-  return are_ints && !has_values && q.group % kRoundedBlock == 0 && p.b.packed.data &&
-         q.scales.packed && (!q.zeros.data || q.zeros.packed);
-}
-
 husk_status run_linear(const Arguments& args, bool rounds) {
   HUSK_TRY(check_rows(args, kInput, kOut));
   const husk_op_arg input = with_safe_strides(args[kInput]), &out = args[kOut];
@@ -404,13 +440,8 @@ husk_status run_linear(const Arguments& args, bool rounds) {
   HUSK_TRY(args.get_features(cpu));
   if (!product_kernels(cpu, product.dtype, coded.format)) return args.unsupported_dtype(kInput);
   if (numel(out) == 0) return HUSK_OK;
-  if (rounds && may_round(product, !args.none(kMatrix.values))) {
-    const RoundedKernels kernels = best_kernel(cpu, kRoundedProducts);
-    run_parts_of_product(args, cpu, product,
-                         [&](const Product& part) { kernels.run(part, kernels.add); });
-  } else {
-    run_product_in_parts(args, cpu, product);
-  }
+  const LayerRun run(cpu, product, rounds, !args.none(kMatrix.values));
+  run_parts_of_product(args, cpu, product, run);
   return HUSK_OK;
 }
 
@@ -434,9 +465,8 @@ husk_status grouped_linear_quantized(const Arguments& args) {
   HUSK_TRY(get_groups(args, coded.weight.sizes[0], input.sizes[0], groups));
   Features cpu{};
   HUSK_TRY(args.get_features(cpu));
-  const ProductKernels* kernels = product_kernels(cpu, static_cast<husk_dtype>(out.dtype),
-                                                  coded.format);
-  if (!kernels) return args.unsupported_dtype(kRows);
+  if (!product_kernels(cpu, static_cast<husk_dtype>(out.dtype), coded.format))
+    return args.unsupported_dtype(kRows);
   if (numel(out) == 0) return HUSK_OK;
   if (groups.are_ends) clear_rows(out, groups.experts == 0 ? 0 : groups.end(groups.experts - 1));
   GroupedProduct grouped = {product_of(input, coded, args.packed(kStack.weight), out),
@@ -457,12 +487,13 @@ husk_status grouped_linear_quantized(const Arguments& args) {
   const double work = static_cast<double>(out.sizes[0]) * static_cast<double>(out.sizes[1]) *
                       static_cast<double>(input.sizes[1]);
   if (grouped.parts() == 0) return HUSK_OK;
+  const LayerRun run(cpu, grouped.first, false, !args.none(kStack.values));
   run_in_parts(args, grouped.parts(), work, [&](Parts& taken) {
     for (int64_t part = 0; taken.next(part);)
       grouped.run_part(part, [&](Product p) {
         p.cancellation = &taken.cancellation;
         p.scratch = taken.scratch;
-        product_run(cpu, kernels, p);
+        run(p);
       });
   });
   return HUSK_OK;

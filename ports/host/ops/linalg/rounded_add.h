@@ -112,7 +112,7 @@ __attribute__((noinline)) void add_blocks(int32_t flipped, const uint32_t* words
       for (int c = 0; c < C; ++c) {
         const uint32_t* from = words + c / V * pitch + w * kPanelColumns + c % V * L;
         // The processor loads ahead, but not far enough.
-        if (R == 1) __builtin_prefetch(from + kRoundedAhead, 0, 2);
+        if (P == 1) __builtin_prefetch(from + kRoundedAhead, 0, 2);
         block[c] = load_ints(from);
       }
       HUSK_UNROLL
@@ -170,14 +170,19 @@ constexpr bool kTakesUnsigned = kIntShift != 0;
 
 [[maybe_unused]] void add_rounded_rows(const Product& p, const RoundedSlice& slice, int64_t column,
                                        int64_t columns, int64_t count, RoundedRows& rows) {
-  constexpr int kRows = static_cast<int>(kRoundedAtOnce);
-  const bool are_nibbles = p.b.format.bits == 4, is_one = count == 1;
-  // The codes of one row are read once, in the order of memory.
-  const auto add = are_nibbles ? is_one ? add_blocks<RoundedNibbles, 1, 1>
-                                        : add_blocks<RoundedNibbles, kRows, kRoundedPanels>
-                   : is_one ? add_blocks<RoundedBytes, 1, 1>
-                               : add_blocks<RoundedBytes, kRows, kRoundedPanels>;
-  const int at_once = is_one ? 1 : kRoundedPanels;
+  constexpr int kMany = static_cast<int>(kRoundedAtOnce), kFew = static_cast<int>(kSlices);
+  const bool are_nibbles = p.b.format.bits == 4;
+  // The codes of few rows are read once, in the order of memory.
+  const int rows_at_once = count == 1      ? 1
+                           : count <= kFew ? kFew
+                                           : kMany,
+            at_once = rows_at_once == kMany ? kRoundedPanels : 1;
+  const auto add = are_nibbles     ? count == 1      ? add_blocks<RoundedNibbles, 1, 1>
+                                     : count <= kFew ? add_blocks<RoundedNibbles, kFew, 1>
+                                                     : add_blocks<RoundedNibbles, kMany, kRoundedPanels>
+                       : count == 1 ? add_blocks<RoundedBytes, 1, 1>
+                   : count <= kFew ? add_blocks<RoundedBytes, kFew, 1>
+                                   : add_blocks<RoundedBytes, kMany, kRoundedPanels>;
   const bool is_flipped = (p.b.format.dtype == HUSK_U8) != kTakesUnsigned;
   const int32_t flipped = is_flipped ? static_cast<int32_t>(0x80808080u) : 0;
   const Quantization& q = *p.b.quantization;
@@ -195,7 +200,7 @@ constexpr bool kTakesUnsigned = kIntShift != 0;
                     begin = slice.begin + first * kRoundedBlock;
       scales.read(q.scales, groups, q.group, panels, begin, blocks);
       if (q.zeros.data) zeros.read(q.zeros, groups, q.group, panels, begin, blocks);
-      for (int64_t r = 0; r < count; r += kRows) {
+      for (int64_t r = 0; r < count; r += rows_at_once) {
         const int64_t at = r * slice.blocks() + first;
         add(flipped, panels.words + first * words_of_block, panels.pitch, scales.numbers, blocks,
             rows.ints + r * slice.pitch() + first * kRoundedBlock, slice.pitch(), rows.steps + at,

@@ -1,4 +1,4 @@
-// Products whose first operand is rounded to ints of 8 bits: the kernels and their choice.
+// Products whose first operand becomes ints of 8 bits: the kernels and their choice.
 #pragma once
 
 #include "core/scratch.h"
@@ -8,8 +8,13 @@
 namespace husk::host {
 
 // So many elements of a row that are adjacent have one step, the largest absolute value divided by
-// 127, and become ints of it.
+// 127, and are rounded to ints of it.
 constexpr int64_t kRoundedBlock = 32;
+
+// A single row may also become the sum of so many rows of ints, each with steps of 1/256 of those
+// of the one before. Of the largest element of a block, about 2^-24 is lost, so that sums are as
+// exact as those of f32.
+constexpr int64_t kSlices = 3;
 
 constexpr int64_t kRoundedRows = 108;     // rows of a slice that are rounded at a time
 constexpr int64_t kRoundedDepth = 1024;   // elements of a slice
@@ -57,15 +62,17 @@ struct RoundedAdd {
 
 // Kernels for a set of features, which the CPU must support. `run` computes a product with a packed
 // second operand, whose codes are ints without a table of values and whose groups are multiples of
-// kRoundedBlock.
+// kRoundedBlock. Its rows are rounded; or, if `are_slices` is set, its only row becomes kSlices
+// rows, and if that has an infinity or NaN, `run` computes nothing and returns false.
 struct RoundedKernels {
-  void (*run)(const Product& product, const RoundedAdd& add);
+  bool (*run)(const Product& product, const RoundedAdd& add, bool are_slices);
   RoundedAdd add;
+  bool has_slices;  // `add` takes ints of -128, and slices are faster than products of f32
 };
 
-void rounded_product_baseline(const Product& product, const RoundedAdd& add);
-void rounded_product_avx2(const Product& product, const RoundedAdd& add);
-void rounded_product_avx512(const Product& product, const RoundedAdd& add);
+bool rounded_product_baseline(const Product& product, const RoundedAdd& add, bool are_slices);
+bool rounded_product_avx2(const Product& product, const RoundedAdd& add, bool are_slices);
+bool rounded_product_avx512(const Product& product, const RoundedAdd& add, bool are_slices);
 
 #define HUSK_ROUNDED_ADD(name)                                                         \
   void rounded_add_##name(const Product& p, const RoundedSlice& slice, int64_t column, \
