@@ -337,6 +337,61 @@ def test_what_is_not_rounded(pack):
     assert torch.equal(got, exact)
 
 
+# ---- one row, which may become a sum of rows of ints ----
+
+
+def test_one_row_of_any_numbers(pack):
+  """The error is at most a few roundings of the largest element of each block."""
+  random = torch.Generator().manual_seed(4)
+  rows = [torch.randn(1, 192, generator=random) * size for size in (1, 1e30, 1e-30)]
+  rows += [
+    torch.randint(-(2**23), 2**23, (1, 192), generator=random).float(),
+    torch.arange(1.0, 385, 2)[None] * 0.5,  # halves of steps
+    torch.full((1, 192), 255.0),
+    torch.randn(1, 192, generator=random) * 10.0 ** torch.randint(-8, 8, (1, 192)),
+    torch.zeros(1, 192),
+  ]
+  rows[0][0, 40] = 3.4e38
+  for number in pack.each_use():
+    # Without AVX2, x86-64 adds all products of a column one by one.
+    unit = 2**-20 if number == 1 else 2**-22
+    for dtype, zeros in (("int4", None), (torch.int8, None), (torch.uint8, torch.int8)):
+      weight = Weight(37, 192, 64, dtype, zeros=zeros)
+      for x in rows:
+        got, _ = weight.call(pack, x)
+        right = (x.double() @ weight.numbers.T)[0]
+        largest = x.double().abs().reshape(-1, 32).amax(1).repeat_interleave(32)
+        size = weight.scales.double().repeat_interleave(64, 1) * 16
+        bound = ((weight.numbers.abs() + size) @ largest) * unit + right.abs() * unit
+        error = (got[0].double() - right).abs()
+        assert (error[right.abs() < 3e38] <= (bound + 1e-44)[right.abs() < 3e38]).all()
+
+
+def test_the_error_of_one_row_is_that_of_eager_mode(pack):
+  for _ in pack.each_use():
+    for dtype in ("int4", torch.int8):
+      weight, mine, eager = Weight(128, 2048, 32, dtype), 0.0, 0.0
+      for seed in range(8):
+        x = inputs(1, 2048, seed=seed)
+        right = x.double() @ weight.numbers.T
+        got, _ = weight.call(pack, x)
+        mine += float(((got.double() - right) ** 2).mean())
+        eager += float((((x @ weight.numbers.float().T).double() - right) ** 2).mean())
+      if pack.number > 1:
+        assert mine < 1.1**2 * eager
+
+
+def test_one_row_with_infinities(pack):
+  for _ in pack.each_use():
+    weight = Weight(37, 64, 32, torch.int8)
+    for extreme in (float("inf"), float("-inf"), float("nan")):
+      x = inputs(1, 64)
+      x[0, 50] = extreme
+      got, _ = weight.call(pack, x)
+      plain, _ = weight.call(pack, x, packed=())
+      torch.testing.assert_close(got, plain, equal_nan=True)
+
+
 # ---- stacks of weights ----
 
 GROUPED = "husk::grouped_linear_quantized"

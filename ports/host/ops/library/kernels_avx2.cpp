@@ -22,8 +22,8 @@ void husk::host::attention_run_avx2(const Attention& attention, int64_t part,
 void husk::host::lstm_cell_avx2(const LstmCell& cell) { run_lstm_cell(cell); }
 void husk::host::int_product_avx2(const IntProduct& product) { run_int_product(product); }
 bool husk::host::rounded_product_avx2(const Product& product, const RoundedAdd& add,
-                                      bool are_slices) {
-  return run_rounded_product(product, add, are_slices);
+                                      bool are_slices, const void*& ready) {
+  return run_rounded_product(product, add, are_slices, ready);
 }
 void husk::host::rounded_add_avx2(const Product& p, const RoundedSlice& slice, int64_t column,
                                   int64_t columns, int64_t count, RoundedRows& rows) {

@@ -21,6 +21,6 @@ void husk::host::attention_run_avx512(const Attention& attention, int64_t part,
 void husk::host::lstm_cell_avx512(const LstmCell& cell) { run_lstm_cell(cell); }
 void husk::host::int_product_avx512(const IntProduct& product) { run_int_product(product); }
 bool husk::host::rounded_product_avx512(const Product& product, const RoundedAdd& add,
-                                        bool are_slices) {
-  return run_rounded_product(product, add, are_slices);
+                                        bool are_slices, const void*& ready) {
+  return run_rounded_product(product, add, are_slices, ready);
 }

@@ -26,8 +26,8 @@ void husk::host::int_product_baseline(const IntProduct& product) { run_int_produ
 // Codes are packed for sets of features with vectors that look up numbers.
 #if HUSK_CODE_VECTORS
 bool husk::host::rounded_product_baseline(const Product& product, const RoundedAdd& add,
-                                          bool are_slices) {
-  return run_rounded_product(product, add, are_slices);
+                                          bool are_slices, const void*& ready) {
+  return run_rounded_product(product, add, are_slices, ready);
 }
 void husk::host::rounded_add_baseline(const Product& p, const RoundedSlice& slice, int64_t column,
                                       int64_t columns, int64_t count, RoundedRows& rows) {

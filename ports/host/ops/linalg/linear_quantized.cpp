@@ -179,7 +179,7 @@ constexpr KernelFor<RoundedKernels> kRoundedProducts[] = {
 #endif
 };
 
-// How parts of a layer are computed.
+// How parts of a layer are computed. Each thread has its own.
 class LayerRun {
  public:
   LayerRun(Features cpu, const Product& layer, bool rounds, bool has_values)
@@ -189,13 +189,15 @@ class LayerRun {
         may_be_ints_(may_be_ints(layer, has_values)),
         rounds_(rounds) {}
 
-  void operator()(Product& part) const {
+  void operator()(Product& part) {
     if (may_be_ints_ && rounds_) {
-      (void)ints_.run(part, ints_.add, false);
+      (void)ints_.run(part, ints_.add, false, ready_);
       return;
     }
-    if (may_be_ints_ && ints_.has_slices && part.m == 1 && ints_.run(row_of(part), ints_.add, true))
+    if (may_be_ints_ && ints_.has_slices && part.m == 1 &&
+        ints_.run(row_of(part), ints_.add, true, ready_))
       return;
+    ready_ = nullptr;
     product_run(cpu_, kernels_, part);
   }
 
@@ -221,6 +223,7 @@ class LayerRun {
   const ProductKernels* const kernels_;
   const RoundedKernels ints_;
   const bool may_be_ints_, rounds_;
+  const void* ready_ = nullptr;
 };
 
 // ---- packing ----
@@ -489,11 +492,12 @@ husk_status grouped_linear_quantized(const Arguments& args) {
   if (grouped.parts() == 0) return HUSK_OK;
   const LayerRun run(cpu, grouped.first, false, !args.none(kStack.values));
   run_in_parts(args, grouped.parts(), work, [&](Parts& taken) {
+    LayerRun own = run;
     for (int64_t part = 0; taken.next(part);)
       grouped.run_part(part, [&](Product p) {
         p.cancellation = &taken.cancellation;
         p.scratch = taken.scratch;
-        run(p);
+        own(p);
       });
   });
   return HUSK_OK;

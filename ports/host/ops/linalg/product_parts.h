@@ -67,7 +67,8 @@ struct ProductSplit {
   }
 };
 
-// Calls run(part) for the parts of a product whose output is not empty, on all threads.
+// Calls run(part) for the parts of a product whose output is not empty, on all threads. Each has a
+// copy of `run`.
 template <class Run>
 void run_parts_of_product(const Arguments& args, Features cpu, const Product& product,
                           const Run& run) {
@@ -75,12 +76,13 @@ void run_parts_of_product(const Arguments& args, Features cpu, const Product& pr
   const double work = static_cast<double>(product.m) * static_cast<double>(product.n) *
                       static_cast<double>(product.k);
   run_in_parts(args, split.parts(), split.rows, work, [&](Parts& taken) {
+    Run own = run;
     for (int64_t part = 0; taken.next(part);) {
       Product p = product;
       p.cancellation = &taken.cancellation;
       p.scratch = taken.scratch;
       split.restrict_to(p, part);
-      run(p);
+      own(p);
     }
   });
 }

@@ -77,11 +77,15 @@ struct BlockNumbers {
                                       const RoundedPanels& panels, int64_t first, int64_t count) {
     constexpr int L = kLaneCount<float>;
     float* to = numbers;
+    const int64_t size = from.dtype == HUSK_F32 || from.dtype == HUSK_I32 ? 4 : 2;
     for (int64_t b = 0; b < count; ++b)
       for (int p = 0; p < panels.count; ++p) {
         const int64_t panel = panels.number + (panels.pitch != 0 ? p : 0),
                       group = (first + b * kRoundedBlock) / group_size,
                       at = (panel * groups + group) * kPanelColumns;
+        // Those of the next panel are wanted next.
+        __builtin_prefetch(
+            static_cast<const char*>(from.packed) + (at + groups * kPanelColumns) * size, 0, 2);
         for (int v = 0; v < kIntVectors; ++v, to += L)
           store(to, group_numbers(from.dtype, from.packed, at + v * L));
       }
@@ -165,24 +169,34 @@ void subtract_zeros(const BlockNumbers& scales, const BlockNumbers& zeros, int64
   }
 }
 
+using AddBlocks = void (*)(int32_t flipped, const uint32_t* words, int64_t pitch,
+                           const float* scales, int64_t blocks, const int8_t* ints,
+                           int64_t row_pitch, const float* steps, const int32_t* starts,
+                           int64_t block_pitch, float* sums);
+template <class Codes>
+AddBlocks add_of(int64_t rows) {
+  switch (rows) {
+    case 1: return add_blocks<Codes, 1, 1>;
+    case 3: return add_blocks<Codes, 3, 1>;
+    case 2:
+    case 4: return add_blocks<Codes, 4, 1>;
+    default: return add_blocks<Codes, 4, kRoundedPanels>;
+  }
+}
+
 // Instructions take unsigned codes if kIntShift is not 0.
 constexpr bool kTakesUnsigned = kIntShift != 0;
 
 [[maybe_unused]] void add_rounded_rows(const Product& p, const RoundedSlice& slice, int64_t column,
                                        int64_t columns, int64_t count, RoundedRows& rows) {
-  constexpr int kMany = static_cast<int>(kRoundedAtOnce), kFew = static_cast<int>(kSlices);
+  constexpr int kMany = static_cast<int>(kRoundedAtOnce);
   const bool are_nibbles = p.b.format.bits == 4;
   // The codes of few rows are read once, in the order of memory.
-  const int rows_at_once = count == 1      ? 1
-                           : count <= kFew ? kFew
-                                           : kMany,
-            at_once = rows_at_once == kMany ? kRoundedPanels : 1;
-  const auto add = are_nibbles     ? count == 1      ? add_blocks<RoundedNibbles, 1, 1>
-                                     : count <= kFew ? add_blocks<RoundedNibbles, kFew, 1>
-                                                     : add_blocks<RoundedNibbles, kMany, kRoundedPanels>
-                       : count == 1 ? add_blocks<RoundedBytes, 1, 1>
-                   : count <= kFew ? add_blocks<RoundedBytes, kFew, 1>
-                                   : add_blocks<RoundedBytes, kMany, kRoundedPanels>;
+  const int rows_at_once = count == 1   ? 1
+                           : count == 3 ? 3
+                                        : kMany,
+            at_once = count <= kMany ? 1 : kRoundedPanels;
+  const auto add = are_nibbles ? add_of<RoundedNibbles>(count) : add_of<RoundedBytes>(count);
   const bool is_flipped = (p.b.format.dtype == HUSK_U8) != kTakesUnsigned;
   const int32_t flipped = is_flipped ? static_cast<int32_t>(0x80808080u) : 0;
   const Quantization& q = *p.b.quantization;

@@ -84,10 +84,10 @@ inline float power_of_two_float(int32_t exponent) {
   return bits_as<float>(static_cast<uint32_t>(exponent + 127) << 23);
 }
 
-// Makes a block the sum of kSlices blocks, which lie `pitch` bytes apart, and writes their sums.
+// Makes a block the sum of `slices` blocks, which lie `pitch` bytes apart, and writes their sums.
 // Returns the step of the first one, NaN if the block has an infinity or NaN.
-inline float slice_block(Vector<float> (&values)[kBlockVectors], int64_t pitch, int8_t* to,
-                         int32_t (&sums)[kSlices]) {
+inline float slice_block(Vector<float> (&values)[kBlockVectors], int64_t slices, int64_t pitch,
+                         int8_t* to, int32_t (&sums)[kMostSlices]) {
   const uint32_t bits = largest_bits(values);
   const bool is_finite = bits < 0x7f800000;
   // Steps are powers of two, so that nothing is rounded before the last slice. The largest element
@@ -99,21 +99,14 @@ inline float slice_block(Vector<float> (&values)[kBlockVectors], int64_t pitch, 
     values[i] = is_finite ? values[i] * all_lanes(power_of_two_float(half)) *
                                 all_lanes(power_of_two_float(power - half))
                           : Vector<float>{};
-  for (int64_t slice = 0; slice < kSlices; ++slice) {
+  for (int64_t slice = 0; slice < slices; ++slice) {
     StoredInts stored;
     HUSK_UNROLL
     for (int i = 0; i < kBlockVectors; ++i) {
-      RoundedInts ints = nearest_ints(values[i], one);
-      Vector<float> rest = values[i] - __builtin_convertvector(ints, Vector<float>);
-      // A rest is at least -1/2 and less than 1/2, so that the next slice has ints from -128 to
-      // 127.
-      const RoundedInts is_half = rest >= 0.5f;
-      ints -= is_half;
-      rest += __builtin_convertvector(is_half, Vector<float>);
-      // What the last slice rounds up to 128 is an error of a step.
-      ints = ints > 127 ? 127 - RoundedInts{} : ints;
+      const RoundedInts ints = nearest_ints(values[i], one);
       stored.store(ints, to + slice * pitch + i * kLaneCount<float>);
-      values[i] = rest * 256.0f;
+      // A rest is at most 1/2, so that the next slice has ints up to 64.
+      values[i] = (values[i] - __builtin_convertvector(ints, Vector<float>)) * 128.0f;
     }
     sums[slice] = stored.total();
   }
@@ -159,7 +152,13 @@ void round_rows(const Product& p, int64_t row, int64_t count, const RoundedSlice
   }
 }
 
-// Makes the row kSlices rows. Returns false if an element is infinite or NaN.
+// The rows that a row of elements of type S becomes.
+template <class S>
+constexpr int64_t kSlicesOf = kMostSlices - 1;
+template <>
+constexpr int64_t kSlicesOf<float> = kMostSlices;
+
+// Makes the row several rows. Returns false if an element is infinite or NaN.
 template <class S>
 bool slice_row(const Product& p, const RoundedSlice& slice, int32_t shift, RoundedRows& rows) {
   const S* a = static_cast<const S*>(p.a.data) + slice.begin * p.a.column;
@@ -167,10 +166,11 @@ bool slice_row(const Product& p, const RoundedSlice& slice, int32_t shift, Round
   for (int64_t b = 0; b < slice.blocks(); ++b) {
     Vector<float> values[kBlockVectors];
     load_block(a + b * kRoundedBlock * p.a.column, p.a.column, values);
-    int32_t sums[kSlices];
-    float step = slice_block(values, slice.pitch(), rows.ints + b * kRoundedBlock, sums);
+    int32_t sums[kMostSlices];
+    float step = slice_block(values, kSlicesOf<S>, slice.pitch(), rows.ints + b * kRoundedBlock,
+                             sums);
     is_finite = is_finite && step == step;
-    for (int64_t r = 0; r < kSlices; ++r, step *= 0x1p-8f) {
+    for (int64_t r = 0; r < kSlicesOf<S>; ++r, step *= 0x1p-7f) {
       const int64_t at = r * slice.blocks() + b;
       rows.steps[at] = step;
       rows.int_sums[at] = static_cast<float>(sums[r]);
@@ -181,7 +181,7 @@ bool slice_row(const Product& p, const RoundedSlice& slice, int32_t shift, Round
 }
 
 template <class S>
-bool run_rounded(const Product& p, const RoundedAdd& add, bool are_slices) {
+bool run_rounded(const Product& p, const RoundedAdd& add, bool are_slices, const void*& ready) {
   auto& rows = lay_out<RoundedRows>(p);
   const bool is_flipped = (p.b.format.dtype == HUSK_U8) != add.takes_unsigned;
   const int32_t shift = p.b.format.bits == 4 ? 8
@@ -190,6 +190,7 @@ bool run_rounded(const Product& p, const RoundedAdd& add, bool are_slices) {
                                              : -128;
   const int64_t most_rows = p.m <= kFewRoundedRows ? kFewRoundedRows : kRoundedRows,
                 most_depth = p.m <= kFewRoundedRows ? kLongDepth : kRoundedDepth;
+  const bool is_one_slice = p.m <= most_rows && p.k <= most_depth;
   for (int64_t i = 0; i < p.m; i += most_rows) {
     const int64_t count = smaller(most_rows, p.m - i);
     for (int64_t j = 0; j < p.n; j += kRoundedColumns) {
@@ -200,13 +201,16 @@ bool run_rounded(const Product& p, const RoundedAdd& add, bool are_slices) {
       for (int64_t d = 0; d < p.k; d += most_depth) {
         const RoundedSlice slice = {d, smaller(most_depth, p.k - d)};
         if (p.cancellation->ends(count * columns * slice.depth / 64)) return true;
-        if (!are_slices)
-          round_rows<S>(p, i, count, slice, shift, rows);
-        else if (!slice_row<S>(p, slice, shift, rows))
-          return false;
-        add.add(p, slice, p.b.packed.column + j, columns, are_slices ? kSlices : count, rows);
+        if (!is_one_slice || !ready || ready != p.a.data) {
+          if (!are_slices)
+            round_rows<S>(p, i, count, slice, shift, rows);
+          else if (!slice_row<S>(p, slice, shift, rows))
+            return false;
+        }
+        ready = is_one_slice ? p.a.data : nullptr;
+        add.add(p, slice, p.b.packed.column + j, columns, are_slices ? kSlicesOf<S> : count, rows);
       }
-      for (int64_t r = 1; are_slices && r < kSlices; ++r)
+      for (int64_t r = 1; are_slices && r < kSlicesOf<S>; ++r)
         for (int64_t c = 0; c < columns; ++c) rows.sums[c] += rows.sums[r * kRoundedPitch + c];
       store_sums<float, S>(p, rows.sums, kRoundedPitch, i, j, count, columns);
     }
@@ -214,12 +218,12 @@ bool run_rounded(const Product& p, const RoundedAdd& add, bool are_slices) {
   return true;
 }
 
-[[maybe_unused]] bool run_rounded_product(const Product& p, const RoundedAdd& add,
-                                          bool are_slices) {
+[[maybe_unused]] bool run_rounded_product(const Product& p, const RoundedAdd& add, bool are_slices,
+                                          const void*& ready) {
   switch (p.dtype) {
-    case HUSK_F16: return run_rounded<Half>(p, add, are_slices);
-    case HUSK_BF16: return run_rounded<BFloat16>(p, add, are_slices);
-    default: return run_rounded<float>(p, add, are_slices);
+    case HUSK_F16: return run_rounded<Half>(p, add, are_slices, ready);
+    case HUSK_BF16: return run_rounded<BFloat16>(p, add, are_slices, ready);
+    default: return run_rounded<float>(p, add, are_slices, ready);
   }
 }
 

@@ -11,10 +11,10 @@ namespace husk::host {
 // 127, and are rounded to ints of it.
 constexpr int64_t kRoundedBlock = 32;
 
-// A single row may also become the sum of so many rows of ints, each with steps of 1/256 of those
-// of the one before. Of the largest element of a block, about 2^-24 is lost, so that sums are as
-// exact as those of f32.
-constexpr int64_t kSlices = 3;
+// A single row may also become the sum of several rows of ints, each with steps of 1/128 of those
+// of the one before: 3 for f16 and bf16, which lose up to 2^-21 of the largest element of a block,
+// less than the rounding of a result, and 4 for f32, which lose up to 2^-28.
+constexpr int64_t kMostSlices = 4;
 
 constexpr int64_t kRoundedRows = 108;     // rows of a slice that are rounded at a time
 constexpr int64_t kRoundedDepth = 1024;   // elements of a slice
@@ -62,17 +62,22 @@ struct RoundedAdd {
 
 // Kernels for a set of features, which the CPU must support. `run` computes a product with a packed
 // second operand, whose codes are ints without a table of values and whose groups are multiples of
-// kRoundedBlock. Its rows are rounded; or, if `are_slices` is set, its only row becomes kSlices
-// rows, and if that has an infinity or NaN, `run` computes nothing and returns false.
+// kRoundedBlock. Its rows are rounded; or, if `are_slices` is set, its only row becomes several
+// rows, and if that has an infinity or NaN, `run` computes nothing and returns false. `ready` is
+// null, or what an earlier call with the same scratch memory and the same rows left there, so that
+// these become ints once.
 struct RoundedKernels {
-  bool (*run)(const Product& product, const RoundedAdd& add, bool are_slices);
+  bool (*run)(const Product& product, const RoundedAdd& add, bool are_slices, const void*& ready);
   RoundedAdd add;
-  bool has_slices;  // `add` takes ints of -128, and slices are faster than products of f32
+  bool has_slices;  // slices are faster than products of f32
 };
 
-bool rounded_product_baseline(const Product& product, const RoundedAdd& add, bool are_slices);
-bool rounded_product_avx2(const Product& product, const RoundedAdd& add, bool are_slices);
-bool rounded_product_avx512(const Product& product, const RoundedAdd& add, bool are_slices);
+bool rounded_product_baseline(const Product& product, const RoundedAdd& add, bool are_slices,
+                              const void*& ready);
+bool rounded_product_avx2(const Product& product, const RoundedAdd& add, bool are_slices,
+                          const void*& ready);
+bool rounded_product_avx512(const Product& product, const RoundedAdd& add, bool are_slices,
+                            const void*& ready);
 
 #define HUSK_ROUNDED_ADD(name)                                                         \
   void rounded_add_##name(const Product& p, const RoundedSlice& slice, int64_t column, \
