@@ -18,6 +18,8 @@
 #include "bench/statistics.h"
 #include "command_line.h"
 #include "ir/printable.h"
+#include "read/artifact.h"
+#include "read/constant_bytes.h"
 #include "run/call.h"
 #include "run/handles.h"
 #include "run/machine.h"
@@ -215,6 +217,7 @@ class Bench {
   double on_lanes(std::vector<Lane>& lanes, F body) const;
   Result measure(const std::vector<Inputs>& sets);
   std::vector<ProfileRow> profile(const Inputs& inputs);
+  void add_constant_bytes(std::vector<ProfileRow>& steps) const;
 
   void print_head() const;
   void print(const Result& result) const;
@@ -359,7 +362,20 @@ std::vector<ProfileRow> Bench::profile(const Inputs& inputs) {
   run_until(after(options_.warmup_ms / 1000));
   profile.clear();
   run_until(after(options_.duration_s / 2));
-  return profile.steps();
+  std::vector<ProfileRow> steps = profile.steps();
+  add_constant_bytes(steps);
+  return steps;
+}
+
+void Bench::add_constant_bytes(std::vector<ProfileRow>& steps) const {
+  std::string error;
+  const auto artifact = compiler::Artifact::open(options_.file, error);
+  if (!artifact) return;  // the file has changed since
+  std::vector<compiler::StepName> names;
+  for (const ProfileRow& step : steps) names.push_back({step.step, step.kind, step.name});
+  const std::vector<uint64_t> bytes = compiler::constant_bytes(
+      artifact->program(), husk_program_function_name(program_.get(), function_), names);
+  for (size_t i = 0; i < bytes.size(); ++i) steps[i].constant_bytes = bytes[i];
 }
 
 uint64_t storage_bytes(const husk_program* program, uint32_t count,
@@ -518,6 +534,7 @@ void Bench::run() {
                                 {"grid", step.grid},
                                 {"origin", step.origin},
                                 {"us", step.microseconds},
+                                {"constant_bytes", step.constant_bytes},
                                 {"clock", clock_name({step})}});
     }
   }

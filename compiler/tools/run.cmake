@@ -43,5 +43,6 @@ if(TARGET husk)
   husk_unoptimized_if_sanitized(husk-bench)
   target_compile_definitions(husk-bench PRIVATE HUSK_VERSION="${PROJECT_VERSION}")
   target_link_libraries(husk-bench
-    PRIVATE husk_bench_parts Threads::Threads nlohmann_json::nlohmann_json CLI11::CLI11)
+    PRIVATE husk_bench_parts husk_compiler Threads::Threads nlohmann_json::nlohmann_json
+      CLI11::CLI11)
 endif()

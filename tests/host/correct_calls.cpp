@@ -439,6 +439,29 @@ void add_correct_calls(std::deque<Call>& calls) {
         .number(4)
         .number(3)
         .f32({rows, 5});
+    for (const bool are_ends : {false, true}) {
+      Call& grouped = call("husk::grouped_linear_quantized")
+                          .f32({rows, 6})
+                          .tensor(HUSK_U8, {3, 5, 3}, 9)
+                          .f32({3, 5, 2})
+                          .tensor(HUSK_I8, {3, 5, 2}, 1)
+                          .f32({16});
+      if (are_ends)
+        grouped.tensor(HUSK_I32, {3}, 1).none();
+      else
+        grouped.none().i64({rows});
+      grouped.number(4).number(3).f32({rows, 5});
+    }
+    call("husk::linear_rounded")
+        .f32({rows, 64})
+        .tensor(HUSK_U8, {5, 32}, 9)
+        .f32({5, 2})
+        .none(3)
+        .f32({rows, 5})
+        .text("relu")
+        .number(4)
+        .number(32)
+        .f32({rows, 5});
     call("husk::linear_quantized")
         .f32({rows, 8})
         .tensor(HUSK_F8E4M3FN, {5, 8}, 1)

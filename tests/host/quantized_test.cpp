@@ -1,5 +1,6 @@
-// husk::linear_quantized and aten::_int_mm with each set of features of this CPU, packed and not,
-// against loops in double and in i64. tests/torch/ops has more formats and shapes.
+// husk::linear_quantized, husk::linear_rounded, husk::grouped_linear_quantized and aten::_int_mm
+// with each set of features of this CPU, packed and not, against loops in double and in i64.
+// tests/torch/ops has more formats and shapes.
 #include <random>
 
 #include "correct_calls.h"
@@ -31,6 +32,19 @@ class Quantized : public HostDevice {
     }
     context.packed = packed.data();
     ASSERT_EQ(row.call(&context, call.args.data(), count, &error), HUSK_OK) << error.text;
+  }
+
+  // Whether this argument of a call is packed.
+  bool packs(const Call& call, uint32_t number) {
+    const husk_op& row = op(call.name);
+    husk_op_context context = context_of(row);
+    husk_packing packing = HUSK_PACKING_INIT;
+    packing.argument = number;
+    EXPECT_EQ(row.pack(&context, call.args.data(), static_cast<uint32_t>(call.args.size()),
+                       &packing, &error),
+              HUSK_OK)
+        << error.text;
+    return packing.bytes > 0;
   }
 
   std::mt19937 random{1};
@@ -88,6 +102,123 @@ TEST_F(Quantized, Linear) {
               ASSERT_NEAR(out[r * kN + j], sum, size * 1e-6)
                   << set.name << ": " << bits << " bits, " << m << " rows, packed: " << packed;
             }
+          }
+        }
+      }
+    }
+  }
+}
+
+// The number that element i of a row is rounded to.
+double rounded(const float* row, int64_t i) {
+  float largest = 0;
+  for (int64_t e = i / 32 * 32; e < i / 32 * 32 + 32; ++e)
+    largest = std::max(largest, std::fabs(row[e]));
+  const float factor = 127 / largest, step = largest / 127;
+  return std::nearbyint(static_cast<double>(row[i]) * factor) * step;
+}
+
+TEST_F(Quantized, RoundedRows) {
+  constexpr int64_t kN = 37, kK = 96;
+  struct Format {
+    int32_t dtype;
+    int bits;
+  };
+  for (const CpuSet& set : sets()) {
+    use(set);
+    for (const Format format : {Format{HUSK_U8, 4}, Format{HUSK_I8, 8}, Format{HUSK_U8, 8}}) {
+      for (const int64_t m : {int64_t{1}, int64_t{3}, int64_t{9}}) {
+        Call call("husk::linear_rounded");
+        call.f32({m, kK})
+            .tensor(format.dtype, {kN, kK * format.bits / 8})
+            .f32({kN, 1})
+            .tensor(HUSK_I8, {kN, 1})
+            .none(3)
+            .text("none")
+            .number(format.bits)
+            .number(kK)
+            .f32({m, kN});
+        auto *a = elements<float>(call, 0), *scales = elements<float>(call, 2);
+        auto* codes = elements<uint8_t>(call, 1);
+        auto* zeros = elements<int8_t>(call, 3);
+        std::uniform_real_distribution<float> floats(-1, 1);
+        std::uniform_int_distribution<int> bytes(0, 255);
+        for (int64_t i = 0; i < m * kK; ++i) a[i] = floats(random);
+        for (int64_t i = 0; i < kN * kK * format.bits / 8; ++i)
+          codes[i] = static_cast<uint8_t>(bytes(random));
+        for (int64_t i = 0; i < kN; ++i) {
+          scales[i] = floats(random);
+          zeros[i] = static_cast<int8_t>(i % 5);
+        }
+        const auto number = [&](int64_t j, int64_t i) {
+          const int64_t at = j * kK + i;
+          const int code = format.bits == 4          ? (codes[at / 2] >> (i % 2 * 4) & 15) - 8
+                           : format.dtype == HUSK_I8 ? static_cast<int8_t>(codes[at])
+                                                     : codes[at];
+          return (code - zeros[j]) * static_cast<double>(scales[j]);
+        };
+        run(call, {1, 2, 3});
+        const float* out = elements<float>(call, call.args.size() - 1);
+        // Codes that are not packed are not multiplied with rounded rows.
+        const bool rounds = packs(call, 1);
+        for (int64_t r = 0; r < m; ++r) {
+          for (int64_t j = 0; j < kN; ++j) {
+            double sum = 0, size = 0;
+            for (int64_t i = 0; i < kK; ++i) {
+              const double left = rounds ? rounded(a + r * kK, i) : a[r * kK + i];
+              sum += left * number(j, i);
+              size += std::fabs(left) * (std::fabs(number(j, i)) + 4 * std::fabs(scales[j]));
+            }
+            ASSERT_NEAR(out[r * kN + j], sum, size * 1e-6)
+                << set.name << ": " << format.bits << " bits, " << m << " rows";
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(Quantized, Stacks) {
+  constexpr int64_t kExperts = 3, kN = 21, kK = 48, kM = 7;
+  for (const CpuSet& set : sets()) {
+    use(set);
+    for (const bool are_ends : {false, true}) {
+      Call call("husk::grouped_linear_quantized");
+      call.f32({kM, kK}).tensor(HUSK_I8, {kExperts, kN, kK}).f32({kExperts, kN, 1}).none(2);
+      if (are_ends)
+        call.i64({kExperts}).none();
+      else
+        call.none().i64({kM});
+      call.number(8).number(kK).f32({kM, kN});
+      auto *a = elements<float>(call, 0), *scales = elements<float>(call, 2);
+      auto* codes = elements<int8_t>(call, 1);
+      auto* groups = elements<int64_t>(call, are_ends ? 5 : 6);
+      const int64_t ends[kExperts] = {2, 2, 6}, experts[kM] = {2, 0, -1, 2, 0, 2, -3};
+      for (int64_t i = 0; i < (are_ends ? kExperts : kM); ++i)
+        groups[i] = are_ends ? ends[i] : experts[i];
+      std::uniform_real_distribution<float> floats(-1, 1);
+      std::uniform_int_distribution<int> bytes(-128, 127);
+      for (int64_t i = 0; i < kM * kK; ++i) a[i] = floats(random);
+      for (int64_t i = 0; i < kExperts * kN * kK; ++i)
+        codes[i] = static_cast<int8_t>(bytes(random));
+      for (int64_t i = 0; i < kExperts * kN; ++i) scales[i] = floats(random);
+      for (const bool packed : {false, true}) {
+        run(call, packed ? std::vector<uint32_t>{1, 2} : std::vector<uint32_t>{});
+        const float* out = elements<float>(call, call.args.size() - 1);
+        for (int64_t r = 0; r < kM; ++r) {
+          int64_t expert = (experts[r] + kExperts) % kExperts;
+          if (are_ends) expert = r < ends[0] ? 0 : r < ends[2] ? 2 : -1;
+          for (int64_t j = 0; j < kN; ++j) {
+            double sum = 0, size = 0;
+            for (int64_t i = 0; expert >= 0 && i < kK; ++i) {
+              const int64_t row = expert * kN + j;
+              const double product = static_cast<double>(a[r * kK + i]) * codes[row * kK + i] *
+                                     scales[row];
+              sum += product;
+              size += std::fabs(product);
+            }
+            ASSERT_NEAR(out[r * kN + j], sum, size * 1e-6)
+                << set.name << ": row " << r << ", packed: " << packed;
           }
         }
       }

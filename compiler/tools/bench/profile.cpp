@@ -30,6 +30,7 @@ std::vector<ProfileRow> group(const std::vector<ProfileRow>& steps, Key key) {
                           .first->second;
     ++row.steps;
     row.microseconds += step.microseconds;
+    row.constant_bytes += step.constant_bytes;
   }
   std::vector<ProfileRow> rows;
   for (auto& [name, row] : groups) rows.push_back(std::move(row));
@@ -96,14 +97,26 @@ std::string escaped(const std::string& text) {
   return out;
 }
 
+// The column of bytes a second of a row, or its head for no row; empty if no row has bytes.
+std::string speed(const std::vector<ProfileRow>& rows, const ProfileRow* row) {
+  if (std::all_of(rows.begin(), rows.end(),
+                  [](const ProfileRow& one) { return one.constant_bytes == 0; }))
+    return "";
+  if (!row) return fmt::format(" {:>6}", "GB/s");
+  if (row->constant_bytes == 0) return std::string(7, ' ');
+  return fmt::format(" {:>6.1f}", static_cast<double>(row->constant_bytes) /
+                                      std::max(row->microseconds, 1e-9) / 1000);
+}
+
 std::string table(const std::vector<ProfileRow>& rows, const char* head) {
   const double total = std::max(sum(rows), 1e-9);
-  std::string out = fmt::format("{:>10} {:>6} {:>6}  {}\n", "us", "%", "steps", head);
+  std::string out = fmt::format("{:>10} {:>6}{} {:>6}  {}\n", "us", "%", speed(rows, nullptr),
+                                "steps", head);
   for (const ProfileRow& row : rows) {
     std::string text = row.kind.empty() ? row.name : fmt::format("{:<6} {}", row.kind, row.name);
     if (text.empty()) text = "(no module)";
-    out += fmt::format("{:>10.2f} {:>6.1f} {:>6}  {}\n", row.microseconds,
-                       100 * row.microseconds / total, row.steps, text);
+    out += fmt::format("{:>10.2f} {:>6.1f}{} {:>6}  {}\n", row.microseconds,
+                       100 * row.microseconds / total, speed(rows, &row), row.steps, text);
   }
   return out;
 }
@@ -123,7 +136,7 @@ void Profile::attach(husk_session_options& options) {
       profile.steps_.push_back(
           {{event->kind, event->name,
             launch ? fmt::format("{} {} {}", event->grid[0], event->grid[1], event->grid[2]) : "",
-            event->origin, 1, 0, event->clock},
+            event->origin, 1, 0, event->clock, event->step},
            {}});
     }
     profile.steps_[position].microseconds.push_back(static_cast<double>(event->nanoseconds) / 1000);
@@ -177,13 +190,15 @@ std::string profile_tables(const std::vector<ProfileRow>& steps) {
     grid = std::max(grid, row.grid.size());
   }
   const double total = std::max(sum(steps), 1e-9);
-  std::string out = fmt::format("{:>5} {:>10} {:>6}  {:<6} {:<{}}  {:<{}}  {}\n", "step", "us", "%",
-                                "kind", "name", name, "grid", grid, "origin");
+  std::string out = fmt::format("{:>5} {:>10} {:>6}{}  {:<6} {:<{}}  {:<{}}  {}\n", "step", "us",
+                                "%", speed(steps, nullptr), "kind", "name", name, "grid", grid,
+                                "origin");
   for (size_t i = 0; i < steps.size(); ++i) {
     const ProfileRow& row = steps[i];
-    std::string line = fmt::format("{:>5} {:>10.2f} {:>6.1f}  {:<6} {:<{}}  {:<{}}  {}", i,
-                                   row.microseconds, 100 * row.microseconds / total, row.kind,
-                                   row.name, name, row.grid, grid, row.origin);
+    std::string line = fmt::format("{:>5} {:>10.2f} {:>6.1f}{}  {:<6} {:<{}}  {:<{}}  {}", i,
+                                   row.microseconds, 100 * row.microseconds / total,
+                                   speed(steps, &row), row.kind, row.name, name, row.grid, grid,
+                                   row.origin);
     line.erase(line.find_last_not_of(' ') + 1);
     out += line + "\n";
   }

@@ -14,6 +14,8 @@ struct ProfileRow {
   uint32_t steps = 1;
   double microseconds = 0;          // of one run; the median of all runs for a step
   int32_t clock = HUSK_CLOCK_HOST;  // of a step
+  uint32_t step = 0;                // the index of a step
+  uint64_t constant_bytes = 0;      // of the constants that the steps read; 0 if it is not known
 };
 
 class Profile {
@@ -46,7 +48,8 @@ std::string module_of(const std::string& origin);
 // The clock that has measured the steps: "device", "host", or "device and host".
 std::string clock_name(const std::vector<ProfileRow>& steps);
 
-// Tables of the steps, of the operators and of the modules.
+// Tables of the steps, of the operators and of the modules. They have a column with the bytes of
+// the constants that are read in a second, if these are known of some step.
 std::string profile_tables(const std::vector<ProfileRow>& steps);
 // The steps as a trace in JSON for chrome://tracing and Perfetto, one after the other. The rows are
 // the steps and, above them, their modules.

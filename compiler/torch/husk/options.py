@@ -153,6 +153,14 @@ class Options:
     metavar="[PATTERN=]SCHEME",
     whole="*",
   )
+  activations: str = _option(
+    "exact",
+    'on hosts, what layers multiply with weights that are ints of 8 or 4 bits: "exact" takes their '
+    'inputs as they are, "int8" rounds these in each run to ints of 8 bits, with a scale for each '
+    "32 elements, which is faster and less precise. Weights whose groups are no multiples of 32 "
+    "elements, and other codes, stay exact.",
+    choices=("exact", "int8"),
+  )
   linkable: bool = _option(
     False,
     "host images also have the code that `huskc --emit=obj` links into programs, which makes them "

@@ -110,6 +110,17 @@ TEST(BenchProfile, StepsOperatorsAndModules) {
   EXPECT_NE(tables.find("      0.50    7.7      1  (no module)\n"), std::string::npos) << tables;
 }
 
+TEST(BenchProfile, BytesOfConstantsInASecond) {
+  std::vector<ProfileRow> steps = two_runs();
+  steps[0].constant_bytes = 5000;
+  const std::string tables = bench_tool::profile_tables(steps);
+  for (const char* line : {"    0       1.00   15.4    5.0  launch gelu",
+                           "    1       5.00   76.9         extern aten::mm",
+                           "      1.50   23.1    3.3      2  launch gelu",
+                           "        us      %   GB/s  steps  operator"})
+    EXPECT_NE(tables.find(line), std::string::npos) << line << "\n" << tables;
+}
+
 TEST(BenchProfile, TraceNestsModules) {
   const Json trace = Json::parse(bench_tool::profile_trace(two_runs(), "a title"));
   std::vector<std::string> spans;
@@ -175,6 +186,9 @@ TEST_F(BenchCommand, WritesFiles) {
   EXPECT_EQ(numbers.at("sessions"), 3);
   EXPECT_EQ(numbers.at("profile").size(), 4u);
   EXPECT_EQ(numbers.at("profile").at(0).at("clock"), "host");
+  uint64_t bytes = 0;
+  for (const Json& step : numbers.at("profile")) bytes += step.at("constant_bytes").get<uint64_t>();
+  EXPECT_EQ(bytes, 24u);  // of w, which aten::mm.out reads
   const Json& result = numbers.at("results").at(0);
   EXPECT_GE(result.at("run_us").at("count"), 3);
   EXPECT_LE(result.at("run_us").at("least"), result.at("run_us").at("median"));

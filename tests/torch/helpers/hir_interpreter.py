@@ -37,6 +37,9 @@ def _define_operators():
   torch.library.impl("husk::unsuppressed", "CPU", _unsuppressed)
   quantized.operator()
   torch.library.impl("husk::linear_quantized", "CPU", _linear_quantized)
+  quantized.grouped_operator()
+  quantized.rounded_operator()
+  torch.library.impl("husk::linear_rounded", "CPU", _linear_rounded)
 
 
 def _unsuppressed(boxes, iou_threshold):
@@ -54,6 +57,13 @@ def _linear_quantized(
   wide = None if bias is None else bias.float()
   result = ACTIVATIONS[activation](F.linear(input.float(), matrix, wide))
   return (result if residual is None else result + residual).to(input.dtype)
+
+
+def _linear_rounded(input, *rest):
+  blocks = input.float().unflatten(-1, (-1, 32))
+  steps = blocks.abs().amax(-1, keepdim=True) / 127
+  rounded = (blocks / steps.where(steps != 0, 1)).round() * steps
+  return _linear_quantized(rounded.flatten(-2), *rest).to(input.dtype)
 
 
 def _convolution(input, weight, bias, *rest):

@@ -1,10 +1,12 @@
 """Models whose weights are made from codes: exported as one operator, whatever the model computes
 them with, and equal to eager mode."""
 
+import built_tools
 import export_and_compare
 import husk
 import pytest
 import torch
+from husk.hir import huskc
 from torch.nn import functional as F
 
 K, N = 64, 24
@@ -186,3 +188,38 @@ def test_parameters_that_are_made_of_others(tmp_path):
   assert "husk::linear_quantized" in text and "constant _0.weight i8" in text
   assert type(model[0].weight) is Doubled and type(model[0]) is torch.nn.Linear
   assert torch.equal(model(x), right)
+
+
+class TwoLayers(torch.nn.Module):
+  """A layer whose input can be rounded, and one whose groups are too small."""
+
+  def __init__(self):
+    super().__init__()
+    self.first = Layer(low_half_first)
+    self.register_buffer("codes", bytes_(N, N).view(torch.int8))
+    self.register_buffer("s", random(N, 3, seed=2).abs() + 0.1)
+
+  def forward(self, x):
+    weight = (self.codes.float().reshape(N, 3, 8) * self.s[:, :, None]).reshape(N, N)
+    return F.linear(self.first(x), weight)
+
+
+def test_activations_of_8_bits(tmp_path):
+  model, x = TwoLayers(), random(3, K, seed=5)
+  path = husk.write(model, (x,), tmp_path, targets=("host",), activations="int8")
+  text = path.read_text()
+  assert "husk::linear_rounded" in text and "husk::linear_quantized" in text
+  made = tmp_path / "model.husk"
+  huskc.compile(path, made)
+  code, outputs, error = built_tools.husk_run(made, tmp_path, {"x": x})
+  assert code == 0, error
+  with torch.no_grad():
+    blocks = x.reshape(3, -1, 32)
+    steps = blocks.abs().amax(2, keepdim=True) / 127
+    rounded = ((blocks / steps).round() * steps).reshape(x.shape)
+    first = F.relu(F.linear(rounded, low_half_first(model.first), model.first.bias)) + x[:, :N]
+    weight = (model.codes.float().reshape(N, 3, 8) * model.s[:, :, None]).reshape(N, N)
+    torch.testing.assert_close(outputs["0"], F.linear(first, weight), rtol=1e-4, atol=2e-2)
+    assert (outputs["0"] - model(x)).abs().max() > 0.1
+  with pytest.raises(ValueError, match="activations='int4': give one of 'exact', 'int8'"):
+    husk.write(model, (x,), tmp_path, activations="int4")

@@ -55,6 +55,7 @@ class Host(Device):
     self.operators = Operators("hosts", operators.names(), options.ops)
     kernels = self.generator(isa, prefix=f"{isa}_", linkable=options.linkable)
     self.kernels, self._compiling, self._linkable = kernels, kernels.compiling, options.linkable
+    self._rounds = options.activations == "int8"
     self.together: Sequence[Host] = [self]  # the hosts of an export
     self._variants: dict[int, hir.Variant] = {}  # compiled, but not asked for; by id of a signature
 
@@ -105,7 +106,7 @@ class Host(Device):
     original = exported
     exported, prepared = with_attention(exported, prepared, flash, note, attention.HOST)
     exported = linear.rewrite(exported, in_place=exported is not original)
-    exported = quantized.rewrite(exported, in_place=exported is not original)
+    exported = quantized.rewrite(exported, exported is not original, self._rounds)
     # Other targets use the program that `prepared` returns for the original, too.
     is_own = exported is not original
     program = (capture.prepared if is_own else prepared)(exported)

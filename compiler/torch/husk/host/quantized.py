@@ -1,5 +1,6 @@
-"""Linear layers whose weights have codes, as one step each on hosts: `husk::linear_quantized` with
-the bias, the activation that follows, and the residual that is added last."""
+"""Linear layers whose weights have codes, as one step each on hosts: `husk::linear_quantized`, or
+`husk::linear_rounded`, with the bias, the activation that follows, and the residual that is added
+last."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from ..inductor import graphs, own_operators
 from ..inductor.lines import InductorObject, NodeLine
 from ..lower.body import Body
 from ..lower.nodes import IrNode
-from ..quantized.operator import operator
+from ..quantized.operator import Call, grouped_operator, may_round, operator, rounded_operator
 from .linear import residual_part
 
 if TYPE_CHECKING:
@@ -23,17 +24,20 @@ if TYPE_CHECKING:
   from torch.export import ExportedProgram
 
 
-def rewrite(exported: ExportedProgram, in_place: bool = False) -> ExportedProgram:
+def rewrite(
+  exported: ExportedProgram, in_place: bool = False, rounds: bool = False
+) -> ExportedProgram:
   """As `linear.rewrite`, for the layers that are Husk's operator already: adds the activation and
-  the residual that follow."""
-  return rewriting.rewrite(exported, _is_layer, _rewrite_graph, in_place)
+  the residual that follow. If `rounds` is set, inputs of layers are rounded where they can be."""
+  change = functools.partial(_rewrite_graph, rounds)
+  return rewriting.rewrite(exported, _is_layer, change, in_place)
 
 
 def _is_layer(node: torch.fx.Node) -> bool:
   return node.target is operator()
 
 
-def _rewrite_graph(graph: torch.fx.Graph) -> None:
+def _rewrite_graph(rounds: bool, graph: torch.fx.Graph) -> None:
   order = Order(graph)
   for node in list(filter(_is_layer, graph.nodes)):
     layer = graphs.arguments(node)
@@ -42,7 +46,9 @@ def _rewrite_graph(graph: torch.fx.Graph) -> None:
       "residual": chain.parts.get("residual"),
       "activation": chain.parts.get("activation", "none"),
     }
-    chain.become(operator(), tuple({**layer, **changed}.values()))
+    is_rounded = rounds and may_round(Call(*map(graphs.value, layer.values())))
+    target = rounded_operator() if is_rounded else operator()
+    chain.become(target, tuple({**layer, **changed}.values()))
 
 
 @functools.cache
@@ -50,13 +56,13 @@ def _node_class() -> Any:
   from torch._inductor import ir
 
   class LinearQuantized(ir.ExternKernelOut):
-    """A linear layer over two-dimensional tensors. `tensors` says of each tensor argument of the
-    operator whether it is among the inputs."""
+    """A linear layer over two-dimensional tensors, or one with a stack of weights, as the operator
+    `operator`. `tensors` says of each tensor argument of the operator whether it is among the
+    inputs, and `others` are the arguments that follow the tensors."""
 
+    operator: str
     tensors: list[bool]
-    activation: str
-    bits: int
-    group: int
+    others: list[hir.Argument]
 
     def codegen(self, wrapper: InductorObject) -> None:
       wrapper.writeline(NodeLine(self))
@@ -66,12 +72,15 @@ def _node_class() -> Any:
 
 def lowerings() -> dict[Any, Callable[..., Any]]:
   """Inductor's lowerings by operator."""
-  return {operator(): _lowered}
+  return {
+    operator(): functools.partial(_lowered, "husk::linear_quantized"),
+    rounded_operator(): functools.partial(_lowered, "husk::linear_rounded"),
+    grouped_operator(): _grouped_lowered,
+  }
 
 
-def _lowered(*arguments: Any) -> InductorObject:
+def _lowered(name: str, *arguments: Any) -> InductorObject:
   import torch
-  from torch._inductor import ir
   from torch._inductor.lowering import lowerings as table
   from torch._inductor.utils import sympy_product
 
@@ -83,12 +92,30 @@ def _lowered(*arguments: Any) -> InductorObject:
   tensors[0] = reshape(input, [rows, input.get_size()[-1]])
   if residual is not None:
     tensors[-1] = reshape(residual, [rows, size[-1]])
+  others = [hir.Text(activation), hir.Literal(bits), hir.Literal(group)]
+  result = _node(name, tensors, others, [rows, size[-1]])
+  return reshape(result, size)
+
+
+def _grouped_lowered(*arguments: Any) -> InductorObject:
+  *tensors, bits, group = arguments
+  size = [tensors[0].get_size()[0], tensors[1].get_size()[1]]
+  others: list[hir.Argument] = [hir.Literal(bits), hir.Literal(group)]
+  return _node("husk::grouped_linear_quantized", tensors, others, size)
+
+
+def _node(
+  name: str, tensors: list[InductorObject], others: list[hir.Argument], size: list[Any]
+) -> InductorObject:
+  """A LinearQuantized node, whose result has the dtype of the first tensor."""
+  from torch._inductor import ir
+
   inputs = [own_operators.realized(one) for one in tensors if one is not None]
-  layout = ir.FixedLayout(input.get_device(), input.get_dtype(), [rows, size[-1]])
+  layout = ir.FixedLayout(tensors[0].get_device(), tensors[0].get_dtype(), size)
   node = _node_class()(layout=layout, inputs=inputs)
+  node.operator, node.others = name, others
   node.tensors = [one is not None for one in tensors]
-  node.activation, node.bits, node.group = activation, bits, group
-  return reshape(ir.TensorBox.create(node), size)
+  return ir.TensorBox.create(node)
 
 
 def call(body: Body, node: IrNode) -> None:
@@ -97,10 +124,9 @@ def call(body: Body, node: IrNode) -> None:
   arguments: list[hir.Argument] = [
     body.tensor("read", next(inputs)) if is_given else hir.NoneArg() for is_given in node.tensors
   ]
-  arguments += [hir.Text(node.activation), hir.Literal(node.bits), hir.Literal(node.group)]
   results: list[hir.Argument] = [body.tensor("write", node)]
   body.call_operator(
-    hir.OperatorCall("husk::linear_quantized", arguments, results, body.origin(node))
+    hir.OperatorCall(node.operator, arguments + node.others, results, body.origin(node))
   )
 
 

@@ -34,3 +34,10 @@ def arguments(node: torch.fx.Node) -> dict[str, Any]:
   values.update(zip(list(values), node.args))
   values.update(node.kwargs)
   return values
+
+
+def value(argument: Any) -> Any:
+  """The tensor or number that an argument of a call is; another argument itself."""
+  import torch
+
+  return argument.meta["val"] if isinstance(argument, torch.fx.Node) else argument

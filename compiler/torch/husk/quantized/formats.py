@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ..inductor import graphs
-from .operator import embedding, operator
+from .operator import embedding, grouped_operator, operator
 
 if TYPE_CHECKING:
   import torch
@@ -22,7 +22,7 @@ def weights(programs: Iterable[ExportedProgram]) -> dict[str, tuple[str, int]]:
   for exported in programs:
     names = {spec.arg.name: spec.target for spec in exported.graph_signature.input_specs}
     for node in graphs.nodes(exported):
-      if node.target not in (operator(), embedding()):
+      if node.target not in (operator(), embedding(), grouped_operator()):
         continue
       call = graphs.arguments(node)
       name = names.get(call["weight"].name)

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 from .codes import Codes
-from .operator import embedding, numbers, operator
+from .operator import dequantized, embedding, operator
 
-# Both operators are defined here, once: torch's tracers do not follow how they are defined.
-_LINEAR, _EMBEDDING = operator(), embedding()
+# The operators are defined here, once: torch's tracers do not follow how they are defined.
+_LINEAR, _EMBEDDING, _DEQUANTIZED = operator(), embedding(), dequantized()
 
 
 class QuantizedWeight(torch.nn.Module):
@@ -57,7 +57,7 @@ class QuantizedWeight(torch.nn.Module):
 
   def forward(self) -> torch.Tensor:
     """The numbers of the matrix."""
-    matrix = numbers(*self.parts(), self.bits, self.group).to(self.dtype)
+    matrix = _DEQUANTIZED(*self.parts(), self.bits, self.group, self.dtype)
     return matrix.mT if self.is_transposed else matrix
 
   def extra_repr(self) -> str:

@@ -1,6 +1,6 @@
 """The operators whose weight has codes, as torch knows them and as arithmetic of torch's:
-`husk::linear_quantized`, for which some targets have a kernel, and `husk::embedding_quantized`, for
-which none has."""
+`husk::linear_quantized` and `husk::grouped_linear_quantized`, for which some targets have a kernel,
+and `husk::embedding_quantized` and `husk::dequantized`, for which none has."""
 
 from __future__ import annotations
 
@@ -29,6 +29,25 @@ def operator() -> Operator:
     _fake,
     eager=_in_blocks,
   )
+
+
+@functools.cache
+def rounded_operator() -> Operator:
+  """husk::linear_rounded: husk::linear_quantized with an input that is rounded to ints of 8 bits,
+  which hosts have for codes that are ints (`may_round`)."""
+  schema = str(operator()._schema)
+  arguments = schema[schema.index("(") + 1 : schema.rindex(") ->")]
+  return own_operators.define("linear_rounded", arguments, _fake)
+
+
+# So many elements of a row share a scale if they are rounded.
+_ROUNDED_BLOCK = 32
+
+
+def may_round(call: Call) -> bool:
+  """Whether the input of a call of husk::linear_quantized can be rounded."""
+  are_ints = not call.weight.dtype.is_floating_point and call.values is None
+  return are_ints and call.group % _ROUNDED_BLOCK == 0
 
 
 class Call(NamedTuple):
@@ -123,6 +142,124 @@ def _rows(
   return result.reshape([*indices.shape, groups * group]).to(dtype)
 
 
+@functools.cache
+def dequantized() -> Operator:
+  """husk::dequantized: the numbers of a weight, or of a stack of weights."""
+  return own_operators.define(
+    "dequantized",
+    "Tensor weight, Tensor scales, Tensor? zeros, Tensor? values, int bits, int group, "
+    "ScalarType dtype",
+    _fake_numbers,
+    decomposed=_numbers,
+    eager=_numbers,
+  )
+
+
+def _fake_numbers(
+  weight: torch.Tensor,
+  scales: torch.Tensor,
+  zeros: torch.Tensor | None,
+  values: torch.Tensor | None,
+  bits: int,
+  group: int,
+  dtype: torch.dtype,
+) -> torch.Tensor:
+  return scales.new_empty([*scales.shape[:-1], scales.shape[-1] * group], dtype=dtype)
+
+
+def _numbers(
+  weight: torch.Tensor,
+  scales: torch.Tensor,
+  zeros: torch.Tensor | None,
+  values: torch.Tensor | None,
+  bits: int,
+  group: int,
+  dtype: torch.dtype,
+) -> torch.Tensor:
+  return numbers(weight, scales, zeros, values, bits, group).to(dtype)
+
+
+# ---- stacks of weights ----
+
+
+@functools.cache
+def grouped_operator() -> Operator:
+  """husk::grouped_linear_quantized: each row of the input times the transposed weight of its
+  expert. weight, scales and zeros are stacks. Either `ends` has the ends of the experts' rows, and
+  rows behind the last end are 0, or `experts` the expert of each row."""
+  return own_operators.define(
+    "grouped_linear_quantized",
+    "Tensor input, Tensor weight, Tensor scales, Tensor? zeros, Tensor? values, Tensor? ends, "
+    "Tensor? experts, int bits, int group",
+    _fake_grouped,
+    eager=_by_expert,
+  )
+
+
+class GroupedCall(NamedTuple):
+  """The arguments of a call of husk::grouped_linear_quantized."""
+
+  input: torch.Tensor
+  weight: torch.Tensor
+  scales: torch.Tensor
+  zeros: torch.Tensor | None
+  values: torch.Tensor | None
+  ends: torch.Tensor | None
+  experts: torch.Tensor | None
+  bits: int
+  group: int
+
+
+def _fake_grouped(*arguments: Any) -> torch.Tensor:
+  call = GroupedCall(*arguments)
+  return call.input.new_empty([call.input.shape[0], call.weight.shape[1]])
+
+
+def _matrices(call: GroupedCall, which: Any) -> torch.Tensor:
+  """The numbers of one or several matrices of the stack."""
+  zeros = None if call.zeros is None else call.zeros[which]
+  matrices = numbers(
+    call.weight[which], call.scales[which], zeros, call.values, call.bits, call.group
+  )
+  return matrices.to(call.input.dtype)
+
+
+def _by_expert(*arguments: Any) -> torch.Tensor:
+  """The operator in eager mode, which has the numbers of one matrix in memory."""
+  call = GroupedCall(*arguments)
+  result = _fake_grouped(*arguments).zero_()
+  begin = 0
+  for expert in range(call.weight.shape[0]):
+    if call.experts is not None:
+      rows: Any = (call.experts % call.weight.shape[0] == expert).nonzero()[:, 0]
+      if not rows.numel():
+        continue
+    else:
+      assert call.ends is not None
+      rows = slice(begin, int(call.ends[expert]))
+      begin = rows.stop
+    result[rows] = call.input[rows] @ _matrices(call, expert).T
+  return result
+
+
+def _grouped_arithmetic(*arguments: Any) -> torch.Tensor:
+  """The operator as arithmetic: numbers of the selected matrices, or products of all rows with each
+  matrix, of which a row takes the one of its expert."""
+  import torch
+
+  call = GroupedCall(*arguments)
+  if call.experts is not None:
+    return torch.bmm(_matrices(call, call.experts), call.input.unsqueeze(2)).squeeze(2)
+  assert call.ends is not None
+  places = torch.arange(call.input.shape[0], device=call.input.device)
+  expert_of = (call.ends.unsqueeze(0) <= places.unsqueeze(1)).sum(1).unsqueeze(1)
+  result = torch.zeros_like(_fake_grouped(*arguments))
+  for expert in range(call.weight.shape[0]):
+    part = call.input @ _matrices(call, expert).T
+    result = torch.where(expert_of == expert, part, result)
+  return result
+
+
 def _arithmetic(call: Call) -> torch.Tensor:
   """A call without an activation and a residual, which only targets with a kernel give it."""
   import torch
@@ -160,22 +297,18 @@ def _in_blocks(*arguments: Any) -> torch.Tensor:
 def as_arithmetic(
   exported: ExportedProgram, supports: Callable[[Call], bool] = lambda call: False
 ) -> ExportedProgram:
-  """A program with operators of torch's in place of the calls of the operator for which a target
-  has no kernel. `supports` says whether it has one for a call."""
+  """A program with operators of torch's in place of the calls for which a target has no kernel.
+  `supports` says whether it has one for a call of husk::linear_quantized; the target has none for
+  stacks of weights."""
   nodes = [node for node in graphs.nodes(exported) if node.target is operator()]
-  calls = [Call(*map(_value, graphs.arguments(node).values())) for node in nodes]
-  if all(map(supports, calls)):
+  calls = [Call(*map(graphs.value, graphs.arguments(node).values())) for node in nodes]
+  has_stacks = any(node.target is grouped_operator() for node in graphs.nodes(exported))
+  if all(map(supports, calls)) and not has_stacks:
     return exported
 
   def decomposed(*arguments: Any) -> Any:
     call = Call(*arguments)
     return NotImplemented if supports(call) else _arithmetic(call)
 
-  return torch_compat.functional(exported, {operator(): decomposed})
-
-
-def _value(argument: Any) -> Any:
-  """The tensor that an argument of a node is; another argument itself."""
-  import torch
-
-  return argument.meta["val"] if isinstance(argument, torch.fx.Node) else argument
+  wanted = {operator(): decomposed, grouped_operator(): _grouped_arithmetic}
+  return torch_compat.functional(exported, wanted)

@@ -1,11 +1,12 @@
-"""Replaces products with weights of codes by `husk::linear_quantized`, and embeddings of them by
-`husk::embedding_quantized`.
+"""Replaces products with weights of codes by `husk::linear_quantized`, those with stacks of weights
+by `husk::grouped_linear_quantized`, and embeddings of weights by `husk::embedding_quantized`.
 
-The weight is computed here if it depends on constants alone and some of them hold codes.
-`codes.codes_of` then looks for codes and scales by which it is that matrix. A weight of floats for
-which the options have a scheme gets codes by that scheme. The program has codes and scales as
-constants named after the weight, in place of the steps that computed it. A weight whose codes are
-not found stays as the model computes it, which is reported."""
+A weight that `husk::dequantized` computes has its codes already. Another one is computed here if it
+depends on constants alone and some of them hold codes. `codes.codes_of` then looks for codes and
+scales by which it is that matrix. A weight of floats for which the options have a scheme gets codes
+by that scheme. The program has codes and scales as constants named after the weight, in place of
+the steps that computed it. A weight whose codes are not found stays as the model computes it, which
+is reported."""
 
 from __future__ import annotations
 
@@ -17,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 from ..fusion.order import Order
 from ..inductor import graphs, torch_compat, writes
 from ..inductor.added import AddedConstants
-from . import schemes
+from . import schemes, stacks
 from .codes import Codes, codes_of, small
-from .operator import embedding, operator
+from .operator import dequantized, embedding, grouped_operator, operator
 from .packed import codes_of_packed, layouts
 
 if TYPE_CHECKING:
@@ -30,14 +31,15 @@ if TYPE_CHECKING:
 @dataclasses.dataclass(frozen=True)
 class _Product:
   """A node that multiplies `input` with a matrix of k x n, or, if `has_rows`, of n x k; or one that
-  looks up rows of the matrix. A weight that is packed codes has scales and offsets in `scales`, for
-  groups of `group` elements."""
+  looks up rows of the matrix. With `groups` the weight is a stack of such matrices. A weight that is
+  packed codes has scales and offsets in `scales`, for groups of `group` elements."""
 
   node: torch.fx.Node
   input: torch.fx.Node
   weight: torch.fx.Node
   bias: torch.fx.Node | None
   has_rows: bool
+  groups: stacks.Groups | None = None
   scales: torch.fx.Node | None = None
   group: int = 0
 
@@ -66,6 +68,10 @@ class Recognised:
       reached = constants.leading_to(product.weight, product.scales)
       if reached is None:
         continue
+      if (own := _own_codes(product)) is not None:
+        name = product.node.name
+        matches.append(_Match(name, name, own, "", _replaced_by(product, reached)))
+        continue
       codes = self._codes(product, reached, constants)
       if codes is not None:
         matches.append(self._match(product, codes, reached, constants))
@@ -93,14 +99,18 @@ class Recognised:
       results = constants.results(reached)
       matrix = results[product.weight]
       if not product.has_rows:
-        matrix = matrix.T
+        matrix = matrix.mT
       if product.scales is not None:
         scales = results[product.scales]
         codes = codes_of_packed(product.node.target, matrix, product.group, scales)
       else:
-        codes = codes_of(matrix, list(results.values())) if is_made_of_codes else None
+        search = codes_of if product.groups is None else stacks.codes_of_stack
+        codes = search(matrix, list(results.values())) if is_made_of_codes else None
       if codes is None and scheme is not None:
-        codes = scheme(matrix.float())
+        if product.groups is None:
+          codes = scheme(matrix.float())
+        else:
+          codes = stacks.codes_by_scheme(matrix, scheme)
       self.found[key] = codes
       if codes is None:
         self.not_found += 1
@@ -116,9 +126,9 @@ class Recognised:
   ) -> _Match:
     """A product with what multiplies its columns by constants: then the codes alone were its
     weight, and the scales stand there."""
-    replaced = [product.node.name, *(node.name for node in reached.nodes)]
+    replaced = _replaced_by(product, reached)
     plain = _Match(product.node.name, product.node.name, codes, reached.name(), replaced)
-    found = _factor_after(product, codes.scales.shape[0], constants)
+    found = _factor_after(product, codes.scales.shape[-2], constants)
     if found is None:
       return plain
     scaled, factor, factors = found
@@ -138,13 +148,40 @@ class Recognised:
 class _Match:
   """A product that is to be replaced: the name of its node; that of the last node that is a part of
   it, which may multiply it with scales; the name of the weight; and those of the nodes that the
-  call replaces."""
+  call replaces. `codes` are those to add, or the names of nodes that are in the program."""
 
   product: str
   last: str
-  codes: Codes
+  codes: Codes | _OwnCodes
   weight: str
   replaced: list[str]
+
+
+def _replaced_by(product: _Product, reached: _Reached) -> list[str]:
+  """The names of the nodes that a call in place of a product replaces."""
+  read = product.groups and product.groups.read
+  return [node.name for node in (product.node, *reached.nodes, *([read] if read else []))]
+
+
+@dataclasses.dataclass(frozen=True)
+class _OwnCodes:
+  """The arguments of the call of husk::dequantized that computes a weight: names of the nodes of
+  codes, scales, zeros and values."""
+
+  bits: int
+  group: int
+  nodes: list[str | None]
+
+
+def _own_codes(product: _Product) -> _OwnCodes | None:
+  """The codes of a weight that husk::dequantized computes; None if another operator does."""
+  weight, is_transposed = stacks.without_transposes(product.weight)
+  if weight.target is not dequantized() or is_transposed == product.has_rows:
+    return None
+  call = graphs.arguments(weight)
+  parts = [call[name] for name in ("weight", "scales", "zeros", "values")]
+  names = [None if part is None else part.name for part in parts]
+  return _OwnCodes(call["bits"], call["group"], names)
 
 
 def _factor_after(
@@ -156,7 +193,7 @@ def _factor_after(
 
   node = product.node
   users = [one for one in node.users if not _only_checks(one)]
-  if product.bias is not None or product.is_embedding or len(users) != 1:
+  if product.bias is not None or product.is_embedding or product.groups or len(users) != 1:
     return None
   (scaled,) = users
   others = [one for one in scaled.all_input_nodes if one is not node]
@@ -203,10 +240,13 @@ def _products(exported: ExportedProgram) -> Iterator[_Product]:
   rows = _rows()
   floats = (torch.float32, torch.float16, torch.bfloat16)
   packed = layouts()
+  order = Order(exported.graph)
   for node in exported.graph.nodes:
     if node.target in packed:
       parts: Any = node.args
-      yield _Product(node, parts[0], parts[1], None, True, parts[3], parts[2])
+      yield _Product(node, parts[0], parts[1], None, True, scales=parts[3], group=parts[2])
+    if (stack := _stack_product(node, order)) is not None:
+      yield stack
     if node.target not in rows:
       continue
     input_name, weight_name, bias_name, has_rows = rows[node.target]
@@ -234,6 +274,26 @@ def _products(exported: ExportedProgram) -> Iterator[_Product]:
     yield _Product(node, input, weight, bias, has_rows)
 
 
+def _stack_product(node: torch.fx.Node, order: Order) -> _Product | None:
+  """A product with a stack of weights of floats in memory."""
+  import torch
+
+  found = stacks.product(node)
+  if found is None:
+    return None
+  input, stack, has_rows, groups = found
+  dtype = stack.meta["val"].dtype
+  if dtype not in (torch.float32, torch.float16, torch.bfloat16):
+    return None
+  if input.meta["val"].dtype != dtype or node.meta["val"].dtype != dtype:
+    return None
+  if not all(isinstance(size, int) for size in stack.meta["val"].shape):
+    return None
+  if groups.read is not None and order.is_written_between(groups.read, node):
+    return None
+  return _Product(node, input, stack, None, has_rows, groups)
+
+
 # A smaller weight of floats stays as it is.
 _LEAST_ELEMENTS = 1024
 
@@ -241,7 +301,8 @@ _LEAST_ELEMENTS = 1024
 def _is_worth_codes(product: _Product, reached: _Reached) -> bool:
   """Whether a weight is a matrix of floats in memory, and not a small one."""
   matrix = product.weight.meta["val"]
-  return len(reached.leaves) == 1 and matrix.numel() >= _LEAST_ELEMENTS and min(matrix.shape) > 1
+  is_small = matrix.numel() < _LEAST_ELEMENTS or min(matrix.shape[-2:]) <= 1
+  return len(reached.leaves) == 1 and not is_small
 
 
 def _has_codes(leaf: torch.Tensor) -> bool:
@@ -375,20 +436,24 @@ def _replaced(
       for user in list(nodes[name].users):
         if _only_checks(user):
           program.graph.erase_node(user)
-    tensors = {
-      "": codes.codes,
-      "_scales": codes.scales,
-      "_zeros": codes.zeros,
-      "_values": codes.values,
-    }
-    placed = {
-      end: None if tensor is None else added.node(weight + end, tensor)
-      for end, tensor in tensors.items()
-    }
+    if isinstance(codes, _OwnCodes):
+      parts = [None if name is None else nodes[name] for name in codes.nodes]
+    else:
+      tensors = {
+        "": codes.codes,
+        "_scales": codes.scales,
+        "_zeros": codes.zeros,
+        "_values": codes.values,
+      }
+      parts = [
+        None if tensor is None else added.node(weight + end, tensor)
+        for end, tensor in tensors.items()
+      ]
     # The last node becomes the call, because the outputs of a program have the names of nodes.
     node = nodes[match.last]
-    parts = [placed[end] for end in tensors]
-    if product.is_embedding:
+    if product.groups is not None:
+      _become_grouped(node, product, product.groups, (*parts,), (codes.bits, codes.group))
+    elif product.is_embedding:
       dtype = node.meta["val"].dtype
       node.target = embedding()
       node.args = (product.input, *parts, codes.bits, codes.group, dtype)
@@ -398,3 +463,29 @@ def _replaced(
       node.args = (product.input, *parts, *more)
     node.kwargs = {}
   return added.program(exported)
+
+
+def _become_grouped(
+  node: torch.fx.Node,
+  product: _Product,
+  groups: stacks.Groups,
+  parts: tuple[torch.fx.Node | None, ...],
+  numbers: tuple[int, int],
+) -> None:
+  """Makes a product with a stack the call of husk::grouped_linear_quantized, or what gives its
+  result one more dimension."""
+  import torch
+
+  aten, row_dim = torch.ops.aten, groups.row_dim
+  of = (groups.ends, groups.experts, *numbers)
+  if row_dim is None:
+    node.target, node.args = grouped_operator(), (product.input, *parts, *of)
+    return
+  graph = node.graph
+  with graph.inserting_before(node), torch.no_grad():
+    input = graph.call_function(aten.squeeze.dim, (product.input, row_dim))
+    input.meta["val"] = product.input.meta["val"].squeeze(row_dim)
+    arguments = (input, *parts, *of)
+    call = graph.call_function(grouped_operator(), arguments)
+    call.meta["val"] = node.meta["val"].squeeze(row_dim)
+  node.target, node.args = aten.unsqueeze.default, (call, row_dim)

@@ -3,6 +3,8 @@
 #include "linalg/int_product_kernels.h"
 #include "linalg/product_kernels.h"
 #include "linalg/quantized_kernels.h"
+#include "linalg/rounded_add.h"
+#include "linalg/rounded_kernels.h"
 #include "nn/attention_kernels.h"
 #include "nn/rnn_kernels.h"
 
@@ -19,3 +21,11 @@ void husk::host::attention_run_avx2(const Attention& attention, int64_t part,
 }
 void husk::host::lstm_cell_avx2(const LstmCell& cell) { run_lstm_cell(cell); }
 void husk::host::int_product_avx2(const IntProduct& product) { run_int_product(product); }
+bool husk::host::rounded_product_avx2(const Product& product, const RoundedAdd& add,
+                                      bool are_slices, const void*& ready) {
+  return run_rounded_product(product, add, are_slices, ready);
+}
+void husk::host::rounded_add_avx2(const Product& p, const RoundedSlice& slice, int64_t column,
+                                  int64_t columns, int64_t count, RoundedRows& rows) {
+  add_rounded_rows(p, slice, column, columns, count, rows);
+}

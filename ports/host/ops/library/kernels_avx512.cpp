@@ -3,6 +3,7 @@
 #include "linalg/int_product_kernels.h"
 #include "linalg/product_kernels.h"
 #include "linalg/quantized_kernels.h"
+#include "linalg/rounded_kernels.h"
 #include "nn/attention_kernels.h"
 #include "nn/rnn_kernels.h"
 
@@ -19,3 +20,7 @@ void husk::host::attention_run_avx512(const Attention& attention, int64_t part,
 }
 void husk::host::lstm_cell_avx512(const LstmCell& cell) { run_lstm_cell(cell); }
 void husk::host::int_product_avx512(const IntProduct& product) { run_int_product(product); }
+bool husk::host::rounded_product_avx512(const Product& product, const RoundedAdd& add,
+                                        bool are_slices, const void*& ready) {
+  return run_rounded_product(product, add, are_slices, ready);
+}

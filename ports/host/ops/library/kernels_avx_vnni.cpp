@@ -1,4 +1,9 @@
-// The kernel of products of i8, compiled for AVX-VNNI. CMakeLists.txt sets the options.
+// The kernels of products of i8, compiled for AVX-VNNI. CMakeLists.txt sets the options.
 #include "linalg/int_product_kernels.h"
+#include "linalg/rounded_add.h"
 
 void husk::host::int_product_avx_vnni(const IntProduct& product) { run_int_product(product); }
+void husk::host::rounded_add_avx_vnni(const Product& p, const RoundedSlice& slice, int64_t column,
+                                      int64_t columns, int64_t count, RoundedRows& rows) {
+  add_rounded_rows(p, slice, column, columns, count, rows);
+}

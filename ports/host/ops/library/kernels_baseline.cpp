@@ -3,6 +3,10 @@
 #include "linalg/int_product_kernels.h"
 #include "linalg/product_kernels.h"
 #include "linalg/quantized_kernels.h"
+#if HUSK_CODE_VECTORS
+#include "linalg/rounded_add.h"
+#include "linalg/rounded_kernels.h"
+#endif
 #include "nn/attention_kernels.h"
 #include "nn/rnn_kernels.h"
 
@@ -19,3 +23,14 @@ void husk::host::attention_run_baseline(const Attention& attention, int64_t part
 }
 void husk::host::lstm_cell_baseline(const LstmCell& cell) { run_lstm_cell(cell); }
 void husk::host::int_product_baseline(const IntProduct& product) { run_int_product(product); }
+// Codes are packed for sets of features with vectors that look up numbers.
+#if HUSK_CODE_VECTORS
+bool husk::host::rounded_product_baseline(const Product& product, const RoundedAdd& add,
+                                          bool are_slices, const void*& ready) {
+  return run_rounded_product(product, add, are_slices, ready);
+}
+void husk::host::rounded_add_baseline(const Product& p, const RoundedSlice& slice, int64_t column,
+                                      int64_t columns, int64_t count, RoundedRows& rows) {
+  add_rounded_rows(p, slice, column, columns, count, rows);
+}
+#endif

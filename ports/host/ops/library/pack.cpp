@@ -17,6 +17,7 @@ namespace husk::host {
 husk_status pack_linear(const Arguments& args, husk_packing& packing);
 husk_status pack_int_mm(const Arguments& args, husk_packing& packing);
 husk_status pack_linear_quantized(const Arguments& args, husk_packing& packing);
+husk_status pack_grouped_linear_quantized(const Arguments& args, husk_packing& packing);
 husk_status pack_mm(const Arguments& args, husk_packing& packing);
 husk_status pack_addmm(const Arguments& args, husk_packing& packing);
 husk_status pack_rnn_layer(const Arguments& args, husk_packing& packing);
@@ -36,6 +37,8 @@ constexpr Pack pack_of(Run run) {
   } kPacks[] = {{linear, pack_linear},
                 {int_mm, pack_int_mm},
                 {linear_quantized, pack_linear_quantized},
+                {linear_rounded, pack_linear_quantized},
+                {grouped_linear_quantized, pack_grouped_linear_quantized},
                 {mm, pack_mm},
                 {addmm, pack_addmm},
                 {addmm_activation, pack_addmm},
@@ -58,6 +61,8 @@ constexpr ScratchBytes scratch_of(Run run) {
   } kScratch[] = {{linear, kProduct},
                   {int_mm, kProduct},
                   {linear_quantized, kProduct},
+                  {linear_rounded, kProduct},
+                  {grouped_linear_quantized, kProduct},
                   {mm, kProduct},
                   {addmm, kProduct},
                   {bmm, kProduct},

@@ -79,6 +79,9 @@ struct Product {
   double alpha, beta;
   Cancellation* cancellation;  // of the calling thread; out is undefined after it has ended
   void* scratch;               // kProductScratch bytes of the calling thread; floats need it
+  // If not null, row r of a and of out is their row rows[r]. Only products with codes have it, of
+  // at most kFewCodeRows rows, without self and residual.
+  const int64_t* rows = nullptr;
 };
 
 // A matrix of k x n that is to be packed as the second operand of products whose first operand has

@@ -67,22 +67,31 @@ struct ProductSplit {
   }
 };
 
-// Computes a product, for whose formats there are kernels and whose output is not empty, on all
-// threads.
-inline void run_product_in_parts(const Arguments& args, Features cpu, const Product& product) {
+// Calls run(part) for the parts of a product whose output is not empty, on all threads. Each has a
+// copy of `run`.
+template <class Run>
+void run_parts_of_product(const Arguments& args, Features cpu, const Product& product,
+                          const Run& run) {
   const ProductSplit split(product, cpu, args.context->threads);
-  const ProductKernels* kernels = product_kernels(cpu, product.dtype, product.b.format);
   const double work = static_cast<double>(product.m) * static_cast<double>(product.n) *
                       static_cast<double>(product.k);
   run_in_parts(args, split.parts(), split.rows, work, [&](Parts& taken) {
+    Run own = run;
     for (int64_t part = 0; taken.next(part);) {
       Product p = product;
       p.cancellation = &taken.cancellation;
       p.scratch = taken.scratch;
       split.restrict_to(p, part);
-      product_run(cpu, kernels, p);
+      own(p);
     }
   });
+}
+
+// Computes a product, for whose formats there are kernels and whose output is not empty, on all
+// threads.
+inline void run_product_in_parts(const Arguments& args, Features cpu, const Product& product) {
+  const ProductKernels* kernels = product_kernels(cpu, product.dtype, product.b.format);
+  run_parts_of_product(args, cpu, product, [&](Product& p) { product_run(cpu, kernels, p); });
 }
 
 // Packs argument `operand`, a matrix that is the second operand of a product and whose depth lies

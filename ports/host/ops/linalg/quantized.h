@@ -24,6 +24,9 @@ constexpr int64_t kPanelColumns = 16;
 // Groups of codes that are packed are multiples of this, so that a word belongs to one group.
 constexpr int64_t kMinPackedGroup = 8;
 
+// Up to so many rows are multiplied with codes as they are read.
+constexpr int64_t kFewCodeRows = 12;
+
 // The codes of a column in a block.
 constexpr int64_t codes_of_word(int32_t bits) { return 32 / bits; }
 

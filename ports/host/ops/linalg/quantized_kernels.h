@@ -10,6 +10,7 @@
 
 #include "linalg/product_kernels.h"
 #include "linalg/quantized.h"
+#include "linalg/quantized_numbers.h"
 
 // Packed codes are read by vectors. Without AVX2, x86-64 has no instructions that look up numbers.
 #if defined(__AVX2__) || defined(__aarch64__)
@@ -27,7 +28,6 @@ constexpr int kPanelVectors = static_cast<int>(kPanelColumns) / kLaneCount<float
 constexpr int kMostAlong = 8;         // codes of a word
 constexpr int kCodeRows = 4;          // rows that are multiplied with a panel at once
 constexpr int64_t kAhead = 1024;      // words of a panel that are fetched ahead
-constexpr int64_t kFewCodeRows = 12;  // up to so many rows, codes are read for kCodeRows at a time
 constexpr int64_t kCodeDepth = 4096;  // elements of a row that are in scratch memory at a time
 // Their distance from row to row. Rows that lie 2^n bytes apart share lines of the first-level
 // cache.
@@ -123,33 +123,7 @@ struct Float8Codes {
   float number(uint8_t byte, int64_t) const { return values[byte]; }
 };
 
-// ---- scales and zeros ----
-
-// Number i of scales or zeros in memory.
-inline float group_number(husk_dtype dtype, const void* data, int64_t i) {
-  switch (dtype) {
-    case HUSK_F32: return static_cast<const float*>(data)[i];
-    case HUSK_F16: return load_one(static_cast<const Half*>(data) + i);
-    case HUSK_BF16: return load_one(static_cast<const BFloat16*>(data) + i);
-    case HUSK_I8: return static_cast<const int8_t*>(data)[i];
-    case HUSK_U8: return static_cast<const uint8_t*>(data)[i];
-    default: return static_cast<float>(static_cast<const int32_t*>(data)[i]);
-  }
-}
-
-// A vector of numbers that are adjacent from number i on.
-inline Vector<float> group_numbers(husk_dtype dtype, const void* data, int64_t i) {
-  switch (dtype) {
-    case HUSK_F32: return load(static_cast<const float*>(data) + i);
-    case HUSK_F16: return load(static_cast<const Half*>(data) + i);
-    case HUSK_BF16: return load(static_cast<const BFloat16*>(data) + i);
-    default: break;
-  }
-  Vector<float> v = {};
-  for (int lane = 0; lane < kLaneCount<float>; ++lane)
-    v[lane] = group_number(dtype, data, i + lane);
-  return v;
-}
+// ---- memory, and the functions of a format ----
 
 // Whether codes, scales and zeros are packed.
 inline bool all_packed(const Product& p) {
@@ -157,8 +131,6 @@ inline bool all_packed(const Product& p) {
   return HUSK_CODE_VECTORS && q.group % kMinPackedGroup == 0 && p.b.packed.data &&
          q.scales.packed && (!q.zeros.data || q.zeros.packed);
 }
-
-// ---- memory, and the functions of a format ----
 
 struct FewRowBuffers {
   alignas(64) float a[kFewCodeRows * kCodePitch];
@@ -301,7 +273,7 @@ void run_few_code_rows(const Product& p, const CodeKernels& kernels) {
       const DepthSlice slice = {d, smaller(kCodeDepth, p.k - d), p.b.quantization->group};
       if (p.cancellation->ends(p.m * columns * slice.depth / 16)) return;
       for (int64_t r = 0; r < p.m; ++r) {
-        const S* from = a + r * p.a.row + d * p.a.column;
+        const S* from = a + (p.rows ? p.rows[r] : r) * p.a.row + d * p.a.column;
         float* to = buffers.a + r * kCodePitch;
         int64_t t = 0;
         if (p.a.column == 1)
@@ -313,7 +285,11 @@ void run_few_code_rows(const Product& p, const CodeKernels& kernels) {
       }
       kernels.add_few_rows(p, slice, p.b.packed.column + j, columns, buffers);
     }
-    store_sums<float, S>(p, buffers.sums, kBlockColumns<float>, 0, j, p.m, columns);
+    // Rows that are listed are stored one by one.
+    const int64_t step = p.rows ? 1 : p.m;
+    for (int64_t r = 0; r < p.m; r += step)
+      store_sums<float, S>(p, buffers.sums + r * kBlockColumns<float>, kBlockColumns<float>,
+                           p.rows ? p.rows[r] : r, j, step, columns);
   }
 }
 
@@ -415,7 +391,14 @@ void run_codes(const Product& p, const CodeKernels& kernels) {
 #if HUSK_CODE_VECTORS
   if (p.m <= kFewCodeRows && all_packed(p)) return run_few_code_rows<S>(p, kernels);
 #endif
-  run_many_code_rows<S>(p, kernels);
+  Product part = p;
+  part.m = p.rows ? 1 : p.m;
+  for (int64_t r = 0; r < p.m; r += part.m) {
+    const int64_t row = p.rows ? p.rows[r] : 0;
+    part.a.data = static_cast<const S*>(p.a.data) + row * p.a.row;
+    part.out = static_cast<S*>(p.out) + row * p.out_row;
+    run_many_code_rows<S>(part, kernels);
+  }
 }
 
 template <class Codes>

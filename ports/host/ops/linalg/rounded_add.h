@@ -1,0 +1,233 @@
+// The sums of products of rounded rows with codes that are ints (rounded_product.h), for the
+// instruction set that the including file is compiled for.
+//
+// A word of codes, or half of one with codes of 4 bits, is four codes of a column that are adjacent
+// along the depth (quantized.h); an instruction multiplies it with four ints of a row. Products of
+// a block are summed in i32 and multiplied by the step of the row and the scale of the column. A
+// panel of a slice is in the first-level cache while all rows are multiplied with it.
+#pragma once
+
+#include "linalg/int_product_kernels.h"
+#include "linalg/quantized_numbers.h"
+#include "linalg/rounded_product.h"
+
+namespace husk::host {
+namespace {
+
+// Panels that are multiplied at once, as many as there are registers for.
+constexpr int kRoundedPanels = kIntVectors == 1 ? 2 : 1;
+constexpr int64_t kRoundedAhead = 1024;  // words of a panel that are fetched ahead
+// Blocks whose scales are in memory as f32.
+constexpr int64_t kScaledBlocks = 32;
+
+// ---- codes ----
+
+struct RoundedNibbles {
+  static constexpr bool kIsNibble = true;
+  static constexpr int kHalves = 2;  // of a word
+  explicit RoundedNibbles(int32_t) {}
+  IntVector codes(IntVector words, int half) const {
+    const IntVector mask = 0x0f0f0f0f - IntVector{};
+    return half == 0 ? words & mask : bits_as<IntVector>(bits_as<UInt32Vector>(words) >> 4) & mask;
+  }
+};
+
+// Codes of 8 bits, some bits of which may be flipped: the highest one adds 128 or subtracts it.
+struct RoundedBytes {
+  static constexpr bool kIsNibble = false;
+  static constexpr int kHalves = 1;
+  IntVector flipped;
+  explicit RoundedBytes(int32_t bits) : flipped(bits - IntVector{}) {}
+  IntVector codes(IntVector words, int) const { return words ^ flipped; }
+};
+
+// total += the four products of each lane, of codes with ints from -127 to 127.
+template <class Codes>
+inline void add_code_dots(IntVector& total, IntVector codes, IntVector ints) {
+#if defined(__AVX2__) && !defined(__AVX512F__) && !defined(__AVXVNNI__)
+  __m256i left = bits_as<__m256i>(codes), right = bits_as<__m256i>(ints);
+  if (!Codes::kIsNibble) {
+    right = _mm256_sign_epi8(right, left);
+    left = _mm256_abs_epi8(left);
+  }
+  // The instruction multiplies unsigned with signed bytes and saturates, which 2 * 128 * 127 does
+  // not reach.
+  const __m256i pairs = _mm256_maddubs_epi16(left, right);
+  total += bits_as<IntVector>(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+#else
+  add_dots(total, codes, ints);
+#endif
+}
+
+// ---- products ----
+
+// `count` panels that lie `pitch` words apart: the words of a slice of the first one, and its
+// number in the matrix. If `pitch` is 0, the other panels are the first one again.
+struct RoundedPanels {
+  const uint32_t* words;
+  int64_t pitch, number;
+  int count;
+};
+
+// Numbers of some blocks, of each one those of the columns of some panels.
+struct BlockNumbers {
+  alignas(64) float numbers[kScaledBlocks * kRoundedPanels * kPanelColumns];
+
+  __attribute__((noinline)) void read(const GroupNumbers& from, int64_t groups, int64_t group_size,
+                                      const RoundedPanels& panels, int64_t first, int64_t count) {
+    constexpr int L = kLaneCount<float>;
+    float* to = numbers;
+    const int64_t size = from.dtype == HUSK_F32 || from.dtype == HUSK_I32 ? 4 : 2;
+    for (int64_t b = 0; b < count; ++b)
+      for (int p = 0; p < panels.count; ++p) {
+        const int64_t panel = panels.number + (panels.pitch != 0 ? p : 0),
+                      group = (first + b * kRoundedBlock) / group_size,
+                      at = (panel * groups + group) * kPanelColumns;
+        // Those of the next panel are wanted next.
+        __builtin_prefetch(
+            static_cast<const char*>(from.packed) + (at + groups * kPanelColumns) * size, 0, 2);
+        for (int v = 0; v < kIntVectors; ++v, to += L)
+          store(to, group_numbers(from.dtype, from.packed, at + v * L));
+      }
+  }
+};
+
+// Adds R rows times `blocks` blocks of P panels to sums.
+template <class Codes, int R, int P>
+__attribute__((noinline)) void add_blocks(int32_t flipped, const uint32_t* words, int64_t pitch,
+                                          const float* scales, int64_t blocks, const int8_t* ints,
+                                          int64_t row_pitch, const float* steps,
+                                          const int32_t* starts, int64_t block_pitch, float* sums) {
+  constexpr int L = kLaneCount<float>, V = kIntVectors, H = Codes::kHalves, C = P * V,
+                kWords = static_cast<int>(kRoundedBlock) / 4 / H;
+  const Codes codes(flipped);
+  Vector<float> total[R][C] = {};
+  for (int64_t b = 0; b < blocks; ++b) {
+    IntVector sum[R][C];
+    HUSK_UNROLL
+    for (int r = 0; r < R; ++r) {
+      HUSK_UNROLL
+      for (int c = 0; c < C; ++c) sum[r][c] = starts[r * block_pitch + b] - IntVector{};
+    }
+    HUSK_UNROLL
+    for (int w = 0; w < kWords; ++w) {
+      IntVector block[C];
+      HUSK_UNROLL
+      for (int c = 0; c < C; ++c) {
+        const uint32_t* from = words + c / V * pitch + w * kPanelColumns + c % V * L;
+        // The processor loads ahead, but not far enough.
+        if (P == 1) __builtin_prefetch(from + kRoundedAhead, 0, 2);
+        block[c] = load_ints(from);
+      }
+      HUSK_UNROLL
+      for (int half = 0; half < H; ++half) {
+        HUSK_UNROLL
+        for (int c = 0; c < C; ++c) {
+          const IntVector left = codes.codes(block[c], half);
+          HUSK_UNROLL
+          for (int r = 0; r < R; ++r)
+            add_code_dots<Codes>(sum[r][c], left,
+                                 all_ints(reinterpret_cast<const uint8_t*>(ints) + r * row_pitch +
+                                          (w * H + half) * 4));
+        }
+      }
+    }
+    words += kWords * kPanelColumns;
+    ints += kRoundedBlock;
+    HUSK_UNROLL
+    for (int c = 0; c < C; ++c) {
+      const Vector<float> scale = load(scales + c * L);
+      HUSK_UNROLL
+      for (int r = 0; r < R; ++r)
+        add_product(total[r][c], __builtin_convertvector(sum[r][c], Vector<float>),
+                    scale * all_lanes(steps[r * block_pitch + b]));
+    }
+    scales += C * L;
+  }
+  HUSK_UNROLL
+  for (int r = 0; r < R; ++r) {
+    HUSK_UNROLL
+    for (int c = 0; c < C; ++c) {
+      float* to = sums + r * kRoundedPitch + c * L;
+      store(to, load(to) + total[r][c]);
+    }
+  }
+}
+
+// Subtracts the zeros of `blocks` blocks of `vectors` vectors from the sums of a row.
+void subtract_zeros(const BlockNumbers& scales, const BlockNumbers& zeros, int64_t blocks,
+                    int vectors, const float* steps, const float* int_sums, float* sums) {
+  constexpr int L = kLaneCount<float>;
+  for (int c = 0; c < vectors; ++c) {
+    Vector<float> total = load(sums + c * L);
+    for (int64_t b = 0; b < blocks; ++b) {
+      const int64_t at = (b * vectors + c) * L;
+      total -= load(scales.numbers + at) * load(zeros.numbers + at) *
+               all_lanes(steps[b] * int_sums[b]);
+    }
+    store(sums + c * L, total);
+  }
+}
+
+using AddBlocks = void (*)(int32_t flipped, const uint32_t* words, int64_t pitch,
+                           const float* scales, int64_t blocks, const int8_t* ints,
+                           int64_t row_pitch, const float* steps, const int32_t* starts,
+                           int64_t block_pitch, float* sums);
+template <class Codes>
+AddBlocks add_of(int64_t rows) {
+  switch (rows) {
+    case 1: return add_blocks<Codes, 1, 1>;
+    case 3: return add_blocks<Codes, 3, 1>;
+    case 2:
+    case 4: return add_blocks<Codes, 4, 1>;
+    default: return add_blocks<Codes, 4, kRoundedPanels>;
+  }
+}
+
+// Instructions take unsigned codes if kIntShift is not 0.
+constexpr bool kTakesUnsigned = kIntShift != 0;
+
+[[maybe_unused]] void add_rounded_rows(const Product& p, const RoundedSlice& slice, int64_t column,
+                                       int64_t columns, int64_t count, RoundedRows& rows) {
+  constexpr int kMany = static_cast<int>(kRoundedAtOnce);
+  const bool are_nibbles = p.b.format.bits == 4;
+  // The codes of few rows are read once, in the order of memory.
+  const int rows_at_once = count == 1   ? 1
+                           : count == 3 ? 3
+                                        : kMany,
+            at_once = count <= kMany ? 1 : kRoundedPanels;
+  const auto add = are_nibbles ? add_of<RoundedNibbles>(count) : add_of<RoundedBytes>(count);
+  const bool is_flipped = (p.b.format.dtype == HUSK_U8) != kTakesUnsigned;
+  const int32_t flipped = is_flipped ? static_cast<int32_t>(0x80808080u) : 0;
+  const Quantization& q = *p.b.quantization;
+  const int64_t panel_pitch = panel_words(p.b.format.bits, p.k), groups = p.k / q.group,
+                words_of_block = kRoundedBlock / codes_of_word(p.b.format.bits) * kPanelColumns;
+  BlockNumbers scales, zeros;
+  for (int64_t j = 0; j < columns; j += at_once * kPanelColumns) {
+    const int64_t number = (column + j) / kPanelColumns;
+    const RoundedPanels panels = {static_cast<const uint32_t*>(p.b.packed.data) +
+                                      number * panel_pitch +
+                                      slice.begin / kRoundedBlock * words_of_block,
+                                  columns - j > kPanelColumns ? panel_pitch : 0, number, at_once};
+    for (int64_t first = 0; first < slice.blocks(); first += kScaledBlocks) {
+      const int64_t blocks = smaller(kScaledBlocks, slice.blocks() - first),
+                    begin = slice.begin + first * kRoundedBlock;
+      scales.read(q.scales, groups, q.group, panels, begin, blocks);
+      if (q.zeros.data) zeros.read(q.zeros, groups, q.group, panels, begin, blocks);
+      for (int64_t r = 0; r < count; r += rows_at_once) {
+        const int64_t at = r * slice.blocks() + first;
+        add(flipped, panels.words + first * words_of_block, panels.pitch, scales.numbers, blocks,
+            rows.ints + r * slice.pitch() + first * kRoundedBlock, slice.pitch(), rows.steps + at,
+            rows.starts + at, slice.blocks(), rows.sums + r * kRoundedPitch + j);
+      }
+      for (int64_t r = 0; q.zeros.data && r < count; ++r) {
+        const int64_t at = r * slice.blocks() + first;
+        subtract_zeros(scales, zeros, blocks, at_once * kIntVectors, rows.steps + at,
+                       rows.int_sums + at, rows.sums + r * kRoundedPitch + j);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace husk::host
