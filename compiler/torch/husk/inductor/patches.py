@@ -69,6 +69,11 @@ def husk_lines(
     (tiling_utils, "get_pw_red_splits", splits),
     (ir.ExternKernel, "process_kernel", process),
     (ir.View, "_dynamic_reshape_indexer", reshaped),
+    *(
+      (getattr(ir, name), "get_free_symbol_uses", _symbols_of(fields))
+      for name, fields in _NUMBERS_OF_PARTS.items()
+      if hasattr(ir, name)
+    ),
     *repeated.replacements(),
   ]
   asserts = {
@@ -92,6 +97,28 @@ def husk_lines(
     torch_compat.decomposed({norm: torch_compat.with_dims_from_the_first(norm_before)}),
   ):
     yield
+
+
+# What the nodes are computed from that define the size or the place of a part of a tensor, if the
+# ends of the part are numbers of the data.
+_NUMBERS_OF_PARTS = {
+  "DynamicSelectStorageOffset": ("index", "base_offset", "base_dim_stride", "size"),
+  "DynamicSliceSize": ("start", "end", "step", "size"),
+}
+
+
+def _symbols_of(fields: tuple[str, ...]) -> Callable[..., Any]:
+  """Inductor sees the symbols of the ends alone. So such a node may come before the one that
+  defines the size of the whole tensor, if that is a number of the data."""
+  from torch._inductor import ir
+
+  def get_free_symbol_uses(self: InductorObject, unbacked_only: bool = False) -> Any:
+    found = ir.get_free_symbols(getattr(self, fields[0]), unbacked_only)
+    for name in fields[1:]:
+      found = found.union(ir.get_free_symbols(getattr(self, name), unbacked_only))
+    return found
+
+  return get_free_symbol_uses
 
 
 def _from_the_own_first_element(as_strided: Callable[..., Any]) -> Callable[..., Any]:

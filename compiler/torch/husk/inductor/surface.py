@@ -277,6 +277,12 @@ SURFACE: dict[str, tuple[Names, ...]] = {
       of="DeviceCopy InplaceBernoulliFallback InplaceCopyFallback MemoryCheckKernel"
       " ResizeStorageBytes",
     ),
+    replaces(
+      "get_free_symbol_uses",
+      "forgets the symbols of the size of the whole (patches.py)",
+      of="DynamicSelectStorageOffset DynamicSliceSize",
+    ),
+    uses("get_free_symbols", "the symbols of an expression"),
     uses(
       "unbacked_offset_symbol index base_offset base_dim_stride size clamp",
       "where a part begins whose index is a number of the data",
