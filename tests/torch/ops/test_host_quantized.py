@@ -351,7 +351,7 @@ def test_one_row_of_any_numbers(pack):
     torch.randn(1, 192, generator=random) * 10.0 ** torch.randint(-8, 8, (1, 192)),
     torch.zeros(1, 192),
   ]
-  rows[0][0, 40] = 3.4e38
+  rows[0][0, 40] = 1e36
   for number in pack.each_use():
     # Without AVX2, x86-64 adds all products of a column one by one.
     unit = 2**-20 if number == 1 else 2**-22
@@ -364,7 +364,7 @@ def test_one_row_of_any_numbers(pack):
         size = weight.scales.double().repeat_interleave(64, 1) * 16
         bound = ((weight.numbers.abs() + size) @ largest) * unit + right.abs() * unit
         error = (got[0].double() - right).abs()
-        assert (error[right.abs() < 3e38] <= (bound + 1e-44)[right.abs() < 3e38]).all()
+        assert (error <= bound + 1e-44).all()
 
 
 def test_the_error_of_one_row_is_that_of_eager_mode(pack):

@@ -307,17 +307,19 @@ struct Groups {
     return end < 0 ? 0 : end < rows ? end : rows;
   }
   husk_status check(const Arguments& args) const {
+    husk_status status = HUSK_OK;
     int64_t before = 0;
-    for (int64_t i = 0; i < of.sizes[0]; ++i) {
+    each_index_while(args.cancellation, of.sizes[0], [&](int64_t i) {
       const int64_t one = number(i);
       if (!are_ends && (one < -experts || one >= experts))
-        return args.index_out_of_range(one, 0, experts);
+        status = args.index_out_of_range(one, 0, experts);
       if (are_ends && (one < before || one > rows))
-        return args.argument_error(kEnds, HUSK_INVALID_ARGUMENT,
-                                   "has ends that descend, or lie behind the rows of the input");
+        status = args.argument_error(kEnds, HUSK_INVALID_ARGUMENT,
+                                     "has ends that descend, or lie behind the rows of the input");
       before = one;
-    }
-    return HUSK_OK;
+      return status == HUSK_OK;
+    });
+    return status;
   }
 };
 
@@ -374,14 +376,17 @@ struct GroupedProduct {
     return p;
   }
 
+  // Calls run(product) for the products of a part.
   template <class Run>
-  void run_part(int64_t part, const Run& run) const {
+  void run_part(int64_t part, Cancellation& cancellation, const Run& run) const {
     const int64_t number = part / column_parts, column_part = part % column_parts;
     int64_t expert = number, row = 0;
     if (is_by_row()) {
       expert = groups.expert(number);
-      for (; row < number; ++row)
-        if (groups.expert(row) == expert) return;
+      const bool is_first = each_index_while(cancellation, number,
+                                             [&](int64_t i) { return groups.expert(i) != expert; });
+      if (!is_first) return;
+      row = number;
     }
     if (expert < 0 || expert >= groups.experts) return;
     Quantization own;
@@ -398,25 +403,28 @@ struct GroupedProduct {
     int64_t rows[kFewCodeRows];
     p.rows = rows;
     p.m = 0;
-    for (; row < groups.rows; ++row) {
-      if (groups.expert(row) != expert) continue;
-      rows[p.m++] = row;
-      if (p.m < kFewCodeRows) continue;
+    const bool is_whole = each_index(cancellation, groups.rows - row, [&](int64_t i) {
+      if (groups.expert(row + i) != expert) return;
+      rows[p.m++] = row + i;
+      if (p.m < kFewCodeRows) return;
       run(p);
       p.m = 0;
-    }
+    });
+    if (!is_whole) return;
     if (p.m > 0) run(p);
   }
 };
 
 // Writes zeros to the rows of a matrix from `row` on.
-void clear_rows(const husk_op_arg& matrix, int64_t row) {
+void clear_rows(Cancellation& cancellation, const husk_op_arg& matrix, int64_t row) {
   const int64_t bytes = dtype_bytes(matrix.dtype);
-  for (; row < matrix.sizes[0]; ++row)
-    for (int64_t j = 0; j < matrix.sizes[1]; ++j)
+  each_index_while(cancellation, matrix.sizes[0] - row, [&](int64_t i) {
+    return each_index(cancellation, matrix.sizes[1], [&](int64_t j) {
       std::memset(static_cast<unsigned char*>(matrix.data) +
-                      (row * matrix.strides[0] + j * matrix.strides[1]) * bytes,
+                      ((row + i) * matrix.strides[0] + j * matrix.strides[1]) * bytes,
                   0, static_cast<size_t>(bytes));
+    });
+  });
 }
 
 husk_status run_linear(const Arguments& args, bool rounds) {
@@ -471,7 +479,8 @@ husk_status grouped_linear_quantized(const Arguments& args) {
   if (!product_kernels(cpu, static_cast<husk_dtype>(out.dtype), coded.format))
     return args.unsupported_dtype(kRows);
   if (numel(out) == 0) return HUSK_OK;
-  if (groups.are_ends) clear_rows(out, groups.experts == 0 ? 0 : groups.end(groups.experts - 1));
+  if (groups.are_ends)
+    clear_rows(args.cancellation, out, groups.experts == 0 ? 0 : groups.end(groups.experts - 1));
   GroupedProduct grouped = {product_of(input, coded, args.packed(kStack.weight), out),
                             groups,
                             coded,
@@ -494,7 +503,7 @@ husk_status grouped_linear_quantized(const Arguments& args) {
   run_in_parts(args, grouped.parts(), work, [&](Parts& taken) {
     LayerRun own = run;
     for (int64_t part = 0; taken.next(part);)
-      grouped.run_part(part, [&](Product p) {
+      grouped.run_part(part, taken.cancellation, [&](Product p) {
         p.cancellation = &taken.cancellation;
         p.scratch = taken.scratch;
         own(p);
