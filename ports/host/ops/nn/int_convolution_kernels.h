@@ -1,0 +1,474 @@
+// The kernel of convolutions and linear layers of codes of 8 bits. A part is a product of matrices:
+// a row has the elements that a position reads, tap by tap, and a column the weights of a channel.
+// Rows lie in the input itself if a position reads adjacent elements that need no change; else they
+// are copied to scratch memory. Elements beside the image are the code of 0, so that one correction
+// of a column, its sum of weights times that code, holds for all rows.
+//
+// The instructions of x86-64 for four products multiply unsigned with signed bytes, the others
+// signed ones (int_product_kernels.h). An input of the other kind is copied with its highest bits
+// changed, which adds 128 to its codes and to their zero.
+#pragma once
+
+#include "core/vector_math.h"
+#include "linalg/int_product_kernels.h"
+#include "nn/int_convolution.h"
+
+namespace husk::host {
+namespace {
+
+constexpr int64_t kIntSlice = 2304;  // bytes of a row that are multiplied at a time
+constexpr int64_t kIntSlicePitch = kIntSlice + 64;
+constexpr int64_t kLanes = kLaneCount<float>;
+// Rows and panels whose sums are in registers.
+#if HUSK_VECTOR_BYTES == 64
+constexpr int kIntTileRows = 6, kIntTilePanels = 4;
+#elif HUSK_VECTOR_BYTES == 32 || defined(__aarch64__)
+constexpr int kIntTileRows = 4, kIntTilePanels = 1;
+#else
+constexpr int kIntTileRows = 2, kIntTilePanels = 1;
+#endif
+
+typedef uint8_t CodeLanes __attribute__((vector_size(HUSK_VECTOR_BYTES / 4)));
+typedef int8_t SignedLanes __attribute__((vector_size(HUSK_VECTOR_BYTES / 4)));
+
+struct IntConvolutionBuffers {
+  alignas(64) uint8_t a[kIntPositions * kIntSlicePitch];
+  alignas(64) uint32_t b[kIntTilePanels * kIntSlice / 4 * kIntPanel];
+  alignas(64) int32_t sums[kIntPositions * kIntPartColumns];
+  // Of each column of the part.
+  alignas(64) float scales[kIntPartColumns], bias[kIntPartColumns];
+  alignas(64) int32_t corrections[kIntPartColumns];
+  alignas(64) uint8_t zeros[kIntPartColumns];
+  // Of each position: the first element of the output and of the residual.
+  int64_t out[kIntPositions], residual[kIntPositions];
+};
+static_assert(sizeof(IntConvolutionBuffers) <= kConvolutionScratch, "core/scratch.h");
+
+// A part, and what all functions need to know of it.
+struct IntPart {
+  const IntConvolution& c;
+  IntConvolutionBuffers& buffers;
+  int64_t group, first, count;            // positions
+  int64_t panel, panels, column, columns;
+  uint8_t flip;                                  // changes a code to the kind of the instructions
+  uint8_t zero;                                  // the code of 0, before it is changed
+  float least, most;                             // that a plain activation leaves
+  bool is_plain;
+
+  int64_t channel() const { return group * c.out_channels + column; }
+};
+
+// A position of the output: its image, and the element of the input that its first tap reads.
+struct Place {
+  int64_t image, at[2];
+
+  Place(const IntConvolution& c, int64_t position) {
+    const int64_t x = position % c.positions[1], rest = position / c.positions[1];
+    image = rest / c.positions[0];
+    at[0] = rest % c.positions[0] * c.stride[0] - c.padding[0];
+    at[1] = x * c.stride[1] - c.padding[1];
+  }
+};
+
+// ---- results ----
+
+__attribute__((noinline)) Vector<float> activate_any(Activation activation, Vector<float> v) {
+  switch (activation) {
+    case Activation::None: return v;
+#define HUSK_ACTIVATION(Name, name) \
+  case Activation::Name: return activate<float, Activation::Name>(v);
+#include <activations.def>
+  }
+  return v;
+}
+
+// Loads `count` codes as numbers.
+inline Vector<float> load_codes(const void* data, husk_dtype dtype, int64_t at, int64_t stride,
+                                int64_t count) {
+  if (dtype == HUSK_F32) {
+    const float* from = static_cast<const float*>(data) + at;
+    if (stride == 1) return load_some<float>(from, count);
+    Vector<float> v = {};
+    for (int64_t i = 0; i < count; ++i) v[i] = from[i * stride];
+    return v;
+  }
+  const uint8_t* from = static_cast<const uint8_t*>(data) + at;
+  CodeLanes codes = {};
+  if (stride == 1 && count >= kLanes)
+    __builtin_memcpy(&codes, from, sizeof codes);
+  else
+    for (int64_t i = 0; i < count; ++i) codes[i] = from[i * stride];
+  const IntVector ints = dtype == HUSK_I8
+                             ? __builtin_convertvector(bits_as<SignedLanes>(codes), IntVector)
+                             : __builtin_convertvector(codes, IntVector);
+  return __builtin_convertvector(ints, Vector<float>);
+}
+
+// Rounds numbers of a small size to ints, ties to even.
+inline IntVector rounded(Vector<float> v) {
+  constexpr float kMagic = 0x1.8p23f;
+  const Vector<float> magic = all_lanes(kMagic);
+  return bits_as<IntVector>(v + magic) - bits_as<IntVector>(magic);
+}
+
+inline void store_codes(IntVector codes, uint8_t* to, int64_t stride, int64_t count) {
+  const CodeLanes bytes = __builtin_convertvector(codes, CodeLanes);
+  if (stride == 1 && count >= kLanes)
+    __builtin_memcpy(to, &bytes, sizeof bytes);
+  else
+    for (int64_t i = 0; i < count; ++i) to[i * stride] = bytes[i];
+}
+
+// Writes the results of a position for `count` columns from `column` of the part on.
+inline void finish(const IntPart& p, int64_t row, int64_t column, int64_t count,
+                   const int32_t* sums) {
+  const IntConvolution& c = p.c;
+  const IntConvolutionBuffers& b = p.buffers;
+  const int64_t stride = c.out_strides.channel, channel = p.channel() + column;
+  const int64_t out = b.out[row] + channel * stride;
+  const int64_t residual = b.residual[row] + channel * c.residual_strides.channel;
+  const Vector<float> zero = all_lanes(static_cast<float>(c.residual_zero)),
+                      scale = all_lanes(c.residual_scale), inverse = all_lanes(c.out_inverse),
+                      least = all_lanes(static_cast<float>(c.out_least - c.out_zero)),
+                      most = all_lanes(static_cast<float>(c.out_most - c.out_zero));
+  for (int64_t j = 0; j < count; j += kLanes) {
+    const int64_t lanes = smaller(kLanes, count - j);
+    const UInt32Vector sum = bits_as<UInt32Vector>(load_ints(sums + j)) -
+                             bits_as<UInt32Vector>(load_ints(b.corrections + column + j));
+    Vector<float> v = __builtin_convertvector(bits_as<IntVector>(sum), Vector<float>) *
+                          load(b.scales + column + j) +
+                      load(b.bias + column + j);
+    if (c.residual)
+      v += (load_codes(c.residual, c.residual_dtype, residual + j * c.residual_strides.channel,
+                       c.residual_strides.channel, lanes) -
+            zero) *
+           scale;
+    if (p.is_plain)
+      v = at_most<float>(all_lanes(p.most), at_least<float>(all_lanes(p.least), v));
+    else
+      v = activate_any(c.activation, v);
+    if (c.out_dtype == HUSK_F32) {
+      float* to = static_cast<float*>(c.out) + out + j * stride;
+      if (stride == 1)
+        store_some<float>(to, v, lanes);
+      else
+        for (int64_t i = 0; i < lanes; ++i) to[i * stride] = v[i];
+      continue;
+    }
+    v = at_most<float>(most, at_least<float>(least, v * inverse));
+    store_codes(rounded(v) + c.out_zero, static_cast<uint8_t*>(c.out) + out + j * stride, stride,
+                lanes);
+  }
+}
+
+// ---- rows ----
+
+inline void copy_codes(const uint8_t* from, int64_t step, int64_t count, uint8_t flip,
+                       uint8_t* to) {
+  if (step == 1 && flip == 0 && count >= 16) {
+    // Two stores that overlap end where the run does.
+    int64_t i = 0;
+    for (; i + 16 <= count; i += 16) __builtin_memcpy(to + i, from + i, 16);
+    __builtin_memcpy(to + count - 16, from + count - 16, 16);
+    return;
+  }
+  if (step == 1 && count >= 8) {
+    const uint64_t flips = flip * uint64_t{0x0101010101010101};
+    const auto copy = [&](int64_t i) {
+      uint64_t word;
+      __builtin_memcpy(&word, from + i, sizeof word);
+      word ^= flips;
+      __builtin_memcpy(to + i, &word, sizeof word);
+    };
+    for (int64_t i = 0; i + 8 <= count; i += 8) copy(i);
+    return copy(count - 8);
+  }
+  for (int64_t i = 0; i < count; ++i) to[i] = from[i * step] ^ flip;
+}
+
+// Copies `depth` elements of a row from element d on, and fills a word of 32 bits with 0.
+inline void copy_row(const IntPart& p, int64_t position, int64_t d, int64_t depth, uint8_t* to) {
+  const IntConvolution& c = p.c;
+  const Place place(c, position);
+  const auto* image = static_cast<const uint8_t*>(c.input) + place.image * c.input_strides.image +
+                      p.group * c.in_channels * c.input_strides.channel;
+  const bool joins = c.input_strides.channel == 1 &&
+                     c.dilation[1] * c.input_strides.axis[1] == c.in_channels;
+  const uint8_t zero = p.zero ^ p.flip;
+  int64_t tap = d / c.in_channels, channel = d % c.in_channels;
+  for (int64_t end = d + depth; d < end;) {
+    const int64_t ky = tap / c.kernel[1], kx = tap % c.kernel[1];
+    const int64_t y = place.at[0] + ky * c.dilation[0];
+    const auto is_inside = [&](int64_t k) {
+      const int64_t x = place.at[1] + k * c.dilation[1];
+      return x >= 0 && x < c.in[1] && y >= 0 && y < c.in[0];
+    };
+    const bool inside = is_inside(kx);
+    int64_t taps = 1;
+    if (joins || !inside)
+      while (kx + taps < c.kernel[1] && is_inside(kx + taps) == inside) ++taps;
+    const int64_t count = smaller(taps * c.in_channels - channel, end - d);
+    if (inside) {
+      const int64_t x = place.at[1] + kx * c.dilation[1];
+      copy_codes(image + y * c.input_strides.axis[0] + x * c.input_strides.axis[1] +
+                     channel * c.input_strides.channel,
+                 c.input_strides.channel, count, p.flip, to);
+    } else {
+      __builtin_memset(to, zero, static_cast<size_t>(count));
+    }
+    d += count;
+    to += count;
+    tap += taps;
+    channel = 0;
+  }
+  for (; depth % 4 != 0; ++depth) *to++ = 0;
+}
+
+// ---- products ----
+
+// Adds R rows times P panels that lie `pitch` words apart to sums of a pitch of their own, or
+// writes them there.
+template <int R, int P>
+void multiply_tile(int64_t words, const uint8_t* const* a, const uint32_t* b, int64_t pitch,
+                   bool adds, int32_t* sums, int64_t sums_pitch) {
+  constexpr int V = static_cast<int>(kIntPanel / kLanes);
+  IntVector total[R][P * V] = {};
+  const uint8_t* rows[R];
+  HUSK_UNROLL
+  for (int r = 0; r < R; ++r) rows[r] = a[r];
+  for (int64_t d = 0; d < words; ++d) {
+    IntVector right[P * V];
+    HUSK_UNROLL
+    for (int p = 0; p < P; ++p) {
+      HUSK_UNROLL
+      for (int v = 0; v < V; ++v)
+        right[p * V + v] = load_ints(b + p * pitch + d * kIntPanel + v * kLanes);
+    }
+    HUSK_UNROLL
+    for (int r = 0; r < R; ++r) {
+      const IntVector left = all_ints(rows[r] + d * 4);
+      HUSK_UNROLL
+      for (int v = 0; v < P * V; ++v) add_dots(total[r][v], left, right[v]);
+    }
+  }
+  HUSK_UNROLL
+  for (int r = 0; r < R; ++r) {
+    HUSK_UNROLL
+    for (int v = 0; v < P * V; ++v) {
+      int32_t* to = sums + r * sums_pitch + v * kLanes;
+      UInt32Vector sum = bits_as<UInt32Vector>(total[r][v]);
+      if (adds) sum += bits_as<UInt32Vector>(load_ints(to));
+      __builtin_memcpy(to, &sum, sizeof sum);
+    }
+  }
+}
+
+template <int R>
+void multiply_panels(int64_t panels, int64_t words, const uint8_t* const* a, const uint32_t* b,
+                     int64_t pitch, bool adds, int32_t* sums, int64_t sums_pitch) {
+  if constexpr (kIntTilePanels == 4) {
+    if (panels == 4) return multiply_tile<R, 4>(words, a, b, pitch, adds, sums, sums_pitch);
+    if (panels >= 2) {
+      multiply_tile<R, 2>(words, a, b, pitch, adds, sums, sums_pitch);
+      if (panels == 2) return;
+      b += 2 * pitch;
+      sums += 2 * kIntPanel;
+    }
+  }
+  multiply_tile<R, 1>(words, a, b, pitch, adds, sums, sums_pitch);
+}
+
+inline void run_product(const IntPart& p, Cancellation& cancellation) {
+  const IntConvolution& c = p.c;
+  IntConvolutionBuffers& buffers = p.buffers;
+  const int64_t all_depth = depth_of(c), panel_words = int_panel_words(c);
+  const bool in_place = taps_of(c) == 1 && c.padding[0] == 0 && c.padding[1] == 0 && p.flip == 0 &&
+                        all_depth % 4 == 0 && c.input_strides.channel == 1;
+  for (int64_t d = 0; d < all_depth; d += kIntSlice) {
+    const int64_t depth = smaller(kIntSlice, all_depth - d), words = (depth + 3) / 4;
+    const bool is_last = d + depth == all_depth;
+    if (cancellation.ends(p.count * p.columns * depth / 128)) return;
+    const uint8_t* rows[kIntPositions];
+    for (int64_t r = 0; r < p.count; ++r) {
+      rows[r] = buffers.a + r * kIntSlicePitch;
+      if (in_place) {
+        const Place place(c, p.first + r);
+        rows[r] = static_cast<const uint8_t*>(c.input) + place.image * c.input_strides.image +
+                  place.at[0] * c.input_strides.axis[0] + place.at[1] * c.input_strides.axis[1] +
+                  p.group * c.in_channels + d;
+      } else {
+        copy_row(p, p.first + r, d, depth, buffers.a + r * kIntSlicePitch);
+      }
+    }
+    for (int64_t column = 0; column < p.columns; column += kIntTilePanels * kIntPanel) {
+      const int64_t left = p.columns - column, first_panel = p.panel + column / kIntPanel;
+      const int64_t panels = smaller(kIntTilePanels, (left + kIntPanel - 1) / kIntPanel);
+      const uint32_t* b = buffers.b;
+      int64_t pitch = kIntSlice / 4 * kIntPanel;
+      if (c.packed) {
+        pitch = panel_words;
+        b = static_cast<const uint32_t*>(c.packed) +
+            (p.group * int_panels(c) + first_panel) * pitch + d / 4 * kIntPanel;
+      } else {
+        for (int64_t panel = 0; panel < panels; ++panel)
+          write_int_panel(c, p.group, first_panel + panel, d / 4, d / 4 + words,
+                          buffers.b + panel * pitch);
+      }
+      for (int64_t r = 0; r < p.count;) {
+        const int64_t count = p.count - r >= kIntTileRows ? kIntTileRows : 1;
+        int32_t* sums = buffers.sums + r * kIntPartColumns + column;
+        int64_t sums_pitch = kIntPartColumns;
+        if (is_last && d == 0) {
+          // Sums that are complete stay in the first-level cache.
+          sums = buffers.sums;
+          sums_pitch = kIntTilePanels * kIntPanel;
+        }
+        if (count == 1)
+          multiply_panels<1>(panels, words, rows + r, b, pitch, d != 0, sums, sums_pitch);
+        else
+          multiply_panels<kIntTileRows>(panels, words, rows + r, b, pitch, d != 0, sums, sums_pitch);
+        if (is_last)
+          for (int64_t i = 0; i < count; ++i)
+            finish(p, r + i, column, smaller(left, panels * kIntPanel), sums + i * sums_pitch);
+        r += count;
+      }
+    }
+  }
+}
+
+// ---- depthwise ----
+
+// total += x w for elements of 16 bits in the low halves of lanes; the high halves of w are 0.
+inline void add_products(IntVector& total, IntVector x, IntVector w) {
+#if defined(__AVX512VNNI__) && HUSK_VECTOR_BYTES == 64
+  total = bits_as<IntVector>(
+      _mm512_dpwssd_epi32(bits_as<__m512i>(total), bits_as<__m512i>(x), bits_as<__m512i>(w)));
+#elif defined(__AVX512BW__)
+  total += bits_as<IntVector>(_mm512_madd_epi16(bits_as<__m512i>(x), bits_as<__m512i>(w)));
+#elif defined(__AVX2__)
+  total += bits_as<IntVector>(_mm256_madd_epi16(bits_as<__m256i>(x), bits_as<__m256i>(w)));
+#elif defined(__x86_64__)
+  total += bits_as<IntVector>(_mm_madd_epi16(bits_as<__m128i>(x), bits_as<__m128i>(w)));
+#else
+  total += x * (w << 16 >> 16);
+#endif
+}
+
+template <class Codes>
+void run_depthwise_rows(const IntPart& p, Cancellation& cancellation) {
+  constexpr int V = static_cast<int>(kIntPanel / kLanes);
+  const IntConvolution& c = p.c;
+  const int64_t taps = taps_of(c), pitch = int_panel_words(c), step = c.input_strides.channel;
+  const uint32_t* b = p.buffers.b;
+  if (c.packed) {
+    b = static_cast<const uint32_t*>(c.packed) + p.panel * pitch;
+  } else {
+    for (int64_t panel = 0; panel < p.panels; ++panel)
+      write_int_panel(c, 0, p.panel + panel, 0, taps, p.buffers.b + panel * pitch);
+  }
+  for (int64_t r = 0; r < p.count; ++r) {
+    if (cancellation.ends(taps * p.columns / 16)) return;
+    const Place place(c, p.first + r);
+    const uint8_t* at[kMaxDepthwiseTaps];
+    const uint8_t* image = static_cast<const uint8_t*>(c.input) +
+                           place.image * c.input_strides.image + p.column * step;
+    bool beside[kMaxDepthwiseTaps];
+    for (int64_t ky = 0, tap = 0; ky < c.kernel[0]; ++ky) {
+      const int64_t y = place.at[0] + ky * c.dilation[0];
+      for (int64_t kx = 0; kx < c.kernel[1]; ++kx, ++tap) {
+        const int64_t x = place.at[1] + kx * c.dilation[1];
+        beside[tap] = y < 0 || y >= c.in[0] || x < 0 || x >= c.in[1];
+        at[tap] = beside[tap] ? p.buffers.zeros
+                              : image + y * c.input_strides.axis[0] + x * c.input_strides.axis[1];
+      }
+    }
+    for (int64_t panel = 0; panel < p.panels; ++panel) {
+      const int64_t column = panel_begin(c, p.panel + panel) - p.column;
+      const int64_t filled = smaller(kIntPanel, p.columns - column);
+      const uint32_t* weights = b + panel * pitch;
+      IntVector total[V] = {};
+      const bool is_whole = step == 1 && filled == kIntPanel;
+      for (int64_t tap = 0; tap < taps; ++tap) {
+        uint8_t some[kIntPanel] = {};
+        const uint8_t* from = at[tap] + column;
+        if (!is_whole) {
+          const int64_t each = beside[tap] ? 1 : step;
+          for (int64_t i = 0; i < filled; ++i) some[i] = at[tap][(column + i) * each];
+          from = some;
+        }
+        HUSK_UNROLL
+        for (int v = 0; v < V; ++v) {
+          Codes codes;
+          __builtin_memcpy(&codes, from + v * kLanes, sizeof codes);
+          add_products(total[v], __builtin_convertvector(codes, IntVector),
+                       load_ints(weights + tap * kIntPanel + v * kLanes));
+        }
+      }
+      finish(p, r, column, filled, reinterpret_cast<const int32_t*>(total));
+    }
+  }
+}
+
+// ---- parts ----
+
+[[maybe_unused]] void run_int_convolution(const IntConvolution& c, int64_t part,
+                                          Cancellation& cancellation, void* scratch) {
+  auto& buffers = *static_cast<IntConvolutionBuffers*>(scratch);
+  const IntConvolutionParts parts(c);
+  const int64_t block = part % parts.position_blocks, rest = part / parts.position_blocks;
+  // Blocks that are as large as each other, but for one position.
+  const int64_t each = positions_of(c) / parts.position_blocks,
+                more = positions_of(c) % parts.position_blocks;
+  const int64_t first = block * each + smaller(block, more), count = each + (block < more);
+  const int64_t panel = rest % parts.column_blocks * (kIntPartColumns / kIntPanel),
+                column = panel_begin(c, panel), group = rest / parts.column_blocks;
+  const bool depthwise = is_depthwise(c), is_unsigned = c.input_dtype == HUSK_U8;
+  IntPart p = {c,
+               buffers,
+               group,
+               first,
+               count,
+               panel,
+               smaller(kIntPartColumns / kIntPanel, int_panels(c) - panel),
+               column,
+               smaller(kIntPartColumns, int_columns(c) - column),
+               is_unsigned == (kIntShift != 0) || depthwise ? uint8_t{0} : uint8_t{128},
+               static_cast<uint8_t>(c.input_zero),
+               -__builtin_inff(),
+               __builtin_inff(),
+               c.activation == Activation::None || c.activation == Activation::Relu ||
+                   c.activation == Activation::Relu6};
+  if (c.activation == Activation::Relu || c.activation == Activation::Relu6) p.least = 0;
+  if (c.activation == Activation::Relu6) p.most = 6;
+  int32_t zero = c.input_zero;
+  if (p.flip != 0) zero += is_unsigned ? -128 : 128;
+  const auto* sums = static_cast<const int32_t*>(c.packed);
+  if (sums) sums += int_groups(c) * int_panels(c) * int_panel_words(c);
+  for (int64_t j = 0; j < (p.columns + kIntPanel - 1) / kIntPanel * kIntPanel; ++j) {
+    const bool exists = j < p.columns;
+    const int64_t channel = p.channel() + j;
+    const int32_t sum = !exists ? 0 : sums ? sums[channel] : sum_of_weights(c, channel);
+    buffers.corrections[j] = zero * sum;
+    buffers.scales[j] = exists ? c.input_scale * c.scales[channel * c.scales_stride] : 0;
+    buffers.bias[j] = exists && c.bias ? c.bias[channel * c.bias_stride] : 0;
+  }
+  for (int64_t r = 0; r < count; ++r) {
+    const int64_t position = first + r;
+    const int64_t x = position % c.positions[1], above = position / c.positions[1];
+    const int64_t y = above % c.positions[0], image = above / c.positions[0];
+    const auto offset = [&](const ImageStrides& s) {
+      return image * s.image + y * s.axis[0] + x * s.axis[1];
+    };
+    buffers.out[r] = offset(c.out_strides);
+    buffers.residual[r] = c.residual ? offset(c.residual_strides) : 0;
+  }
+  if (!depthwise) return run_product(p, cancellation);
+  __builtin_memset(buffers.zeros, p.zero, sizeof buffers.zeros);
+  if (is_unsigned)
+    run_depthwise_rows<CodeLanes>(p, cancellation);
+  else
+    run_depthwise_rows<SignedLanes>(p, cancellation);
+}
+
+}  // namespace
+}  // namespace husk::host
