@@ -344,8 +344,18 @@ def _scales(graph: torch.fx.Graph, weight: _Weight) -> torch.fx.Node:
 
 
 def lowerings() -> dict[Operator, Callable[..., Any]]:
-  """Inductor's lowerings by operator."""
-  return {operator(): _lowered}
+  """Inductor's lowerings by operator. Inductor itself makes an operator of a max pooling between
+  equal codes, for which hosts have a kernel of Inductor's instead."""
+  import torch
+
+  return {operator(): _lowered, torch.ops.quantized.max_pool2d.default: _max_pooled}
+
+
+def _max_pooled(codes: InductorObject, *window: Any) -> InductorObject:
+  import torch
+  from torch._inductor.lowering import lowerings as table
+
+  return table[torch.ops.aten.max_pool2d_with_indices.default](codes, *window)[0]
 
 
 def _lowered(*arguments: Any) -> InductorObject:

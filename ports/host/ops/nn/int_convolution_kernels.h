@@ -9,6 +9,10 @@
 // changed, which adds 128 to its codes and to their zero.
 #pragma once
 
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 #include "core/vector_math.h"
 #include "linalg/int_product_kernels.h"
 #include "nn/int_convolution.h"
@@ -31,6 +35,40 @@ constexpr int kIntTileRows = 2, kIntTilePanels = 1;
 typedef uint8_t CodeLanes __attribute__((vector_size(HUSK_VECTOR_BYTES / 4)));
 typedef int8_t SignedLanes __attribute__((vector_size(HUSK_VECTOR_BYTES / 4)));
 
+typedef uint8_t ByteVector __attribute__((vector_size(HUSK_VECTOR_BYTES)));
+typedef int16_t ShortLanes __attribute__((vector_size(HUSK_VECTOR_BYTES / 2)));
+
+// GCC 12 converts vectors whose elements are more than twice as wide one element at a time, and it
+// warns about the intrinsics without a mask.
+inline IntVector widened(CodeLanes codes) {
+#if defined(__AVX512F__)
+  return bits_as<IntVector>(_mm512_maskz_cvtepu8_epi32(0xffff, bits_as<__m128i>(codes)));
+#elif defined(__AVX2__)
+  return bits_as<IntVector>(
+      _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(bits_as<long long>(codes))));
+#else
+  return __builtin_convertvector(__builtin_convertvector(codes, ShortLanes), IntVector);
+#endif
+}
+inline IntVector widened(SignedLanes codes) {
+#if defined(__AVX512F__)
+  return bits_as<IntVector>(_mm512_maskz_cvtepi8_epi32(0xffff, bits_as<__m128i>(codes)));
+#elif defined(__AVX2__)
+  return bits_as<IntVector>(
+      _mm256_cvtepi8_epi32(_mm_cvtsi64_si128(bits_as<long long>(codes))));
+#else
+  return __builtin_convertvector(__builtin_convertvector(codes, ShortLanes), IntVector);
+#endif
+}
+// The low bytes.
+inline CodeLanes narrowed(IntVector v) {
+#if defined(__AVX512F__)
+  return bits_as<CodeLanes>(_mm512_maskz_cvtepi32_epi8(0xffff, bits_as<__m512i>(v)));
+#else
+  return __builtin_convertvector(__builtin_convertvector(v, ShortLanes), CodeLanes);
+#endif
+}
+
 struct IntConvolutionBuffers {
   alignas(64) uint8_t a[kIntPositions * kIntSlicePitch];
   alignas(64) uint32_t b[kIntTilePanels * kIntSlice / 4 * kIntPanel];
@@ -52,21 +90,37 @@ struct IntPart {
   int64_t panel, panels, column, columns;
   uint8_t flip;                                  // changes a code to the kind of the instructions
   uint8_t zero;                                  // the code of 0, before it is changed
-  float least, most;                             // that a plain activation leaves
+  // A plain activation is a clamp to two ends. If the result has codes, too, then scales, bias,
+  // residual and ends are divided by the scale of the output, and numbers are rounded at once.
   bool is_plain;
+  float least, most, residual_scale;
 
   int64_t channel() const { return group * c.out_channels + column; }
 };
 
 // A position of the output: its image, and the element of the input that its first tap reads.
 struct Place {
-  int64_t image, at[2];
+  int64_t image, y, x, at[2];
 
-  Place(const IntConvolution& c, int64_t position) {
-    const int64_t x = position % c.positions[1], rest = position / c.positions[1];
-    image = rest / c.positions[0];
-    at[0] = rest % c.positions[0] * c.stride[0] - c.padding[0];
+  Place(const IntConvolution& c, int64_t position)
+      : image(position / c.positions[1] / c.positions[0]),
+        y(position / c.positions[1] % c.positions[0]),
+        x(position % c.positions[1]) {
+    set(c);
+  }
+  void set(const IntConvolution& c) {
+    at[0] = y * c.stride[0] - c.padding[0];
     at[1] = x * c.stride[1] - c.padding[1];
+  }
+  void advance(const IntConvolution& c) {
+    if (++x == c.positions[1]) {
+      x = 0;
+      if (++y == c.positions[0]) y = 0, ++image;
+    }
+    set(c);
+  }
+  int64_t element(const ImageStrides& s) const {
+    return image * s.image + y * s.axis[0] + x * s.axis[1];
   }
 };
 
@@ -98,21 +152,19 @@ inline Vector<float> load_codes(const void* data, husk_dtype dtype, int64_t at, 
     __builtin_memcpy(&codes, from, sizeof codes);
   else
     for (int64_t i = 0; i < count; ++i) codes[i] = from[i * stride];
-  const IntVector ints = dtype == HUSK_I8
-                             ? __builtin_convertvector(bits_as<SignedLanes>(codes), IntVector)
-                             : __builtin_convertvector(codes, IntVector);
+  const IntVector ints = dtype == HUSK_I8 ? widened(bits_as<SignedLanes>(codes)) : widened(codes);
   return __builtin_convertvector(ints, Vector<float>);
 }
 
-// Rounds numbers of a small size to ints, ties to even.
-inline IntVector rounded(Vector<float> v) {
+// Rounds numbers of a small size to ints, ties to even, and adds `zero`.
+inline IntVector rounded(Vector<float> v, int32_t zero) {
   constexpr float kMagic = 0x1.8p23f;
-  const Vector<float> magic = all_lanes(kMagic);
-  return bits_as<IntVector>(v + magic) - bits_as<IntVector>(magic);
+  return bits_as<IntVector>(v + all_lanes(kMagic)) -
+         (bits_as<int32_t>(kMagic) - zero + IntVector{});
 }
 
 inline void store_codes(IntVector codes, uint8_t* to, int64_t stride, int64_t count) {
-  const CodeLanes bytes = __builtin_convertvector(codes, CodeLanes);
+  const CodeLanes bytes = narrowed(codes);
   if (stride == 1 && count >= kLanes)
     __builtin_memcpy(to, &bytes, sizeof bytes);
   else
@@ -128,9 +180,8 @@ inline void finish(const IntPart& p, int64_t row, int64_t column, int64_t count,
   const int64_t out = b.out[row] + channel * stride;
   const int64_t residual = b.residual[row] + channel * c.residual_strides.channel;
   const Vector<float> zero = all_lanes(static_cast<float>(c.residual_zero)),
-                      scale = all_lanes(c.residual_scale), inverse = all_lanes(c.out_inverse),
-                      least = all_lanes(static_cast<float>(c.out_least - c.out_zero)),
-                      most = all_lanes(static_cast<float>(c.out_most - c.out_zero));
+                      scale = all_lanes(p.residual_scale), least = all_lanes(p.least),
+                      most = all_lanes(p.most);
   for (int64_t j = 0; j < count; j += kLanes) {
     const int64_t lanes = smaller(kLanes, count - j);
     const UInt32Vector sum = bits_as<UInt32Vector>(load_ints(sums + j)) -
@@ -143,21 +194,21 @@ inline void finish(const IntPart& p, int64_t row, int64_t column, int64_t count,
                        c.residual_strides.channel, lanes) -
             zero) *
            scale;
-    if (p.is_plain)
-      v = at_most<float>(all_lanes(p.most), at_least<float>(all_lanes(p.least), v));
-    else
+    if (!p.is_plain) {
       v = activate_any(c.activation, v);
-    if (c.out_dtype == HUSK_F32) {
-      float* to = static_cast<float*>(c.out) + out + j * stride;
-      if (stride == 1)
-        store_some<float>(to, v, lanes);
-      else
-        for (int64_t i = 0; i < lanes; ++i) to[i * stride] = v[i];
+      if (c.out_dtype != HUSK_F32) v = v * all_lanes(c.out_inverse);
+    }
+    v = at_most<float>(most, at_least<float>(least, v));
+    if (c.out_dtype != HUSK_F32) {
+      store_codes(rounded(v, c.out_zero), static_cast<uint8_t*>(c.out) + out + j * stride, stride,
+                  lanes);
       continue;
     }
-    v = at_most<float>(most, at_least<float>(least, v * inverse));
-    store_codes(rounded(v) + c.out_zero, static_cast<uint8_t*>(c.out) + out + j * stride, stride,
-                lanes);
+    float* to = static_cast<float*>(c.out) + out + j * stride;
+    if (stride == 1)
+      store_some<float>(to, v, lanes);
+    else
+      for (int64_t i = 0; i < lanes; ++i) to[i * stride] = v[i];
   }
 }
 
@@ -165,12 +216,16 @@ inline void finish(const IntPart& p, int64_t row, int64_t column, int64_t count,
 
 inline void copy_codes(const uint8_t* from, int64_t step, int64_t count, uint8_t flip,
                        uint8_t* to) {
-  if (step == 1 && flip == 0 && count >= 16) {
-    // Two stores that overlap end where the run does.
-    int64_t i = 0;
-    for (; i + 16 <= count; i += 16) __builtin_memcpy(to + i, from + i, 16);
-    __builtin_memcpy(to + count - 16, from + count - 16, 16);
-    return;
+  // The last store overlaps the one before it rather than write after the run.
+  if (step == 1 && count >= HUSK_VECTOR_BYTES) {
+    const auto copy = [&](int64_t i) {
+      ByteVector codes;
+      __builtin_memcpy(&codes, from + i, sizeof codes);
+      codes ^= flip;
+      __builtin_memcpy(to + i, &codes, sizeof codes);
+    };
+    for (int64_t i = 0; i + HUSK_VECTOR_BYTES <= count; i += HUSK_VECTOR_BYTES) copy(i);
+    return copy(count - HUSK_VECTOR_BYTES);
   }
   if (step == 1 && count >= 8) {
     const uint64_t flips = flip * uint64_t{0x0101010101010101};
@@ -186,42 +241,55 @@ inline void copy_codes(const uint8_t* from, int64_t step, int64_t count, uint8_t
   for (int64_t i = 0; i < count; ++i) to[i] = from[i * step] ^ flip;
 }
 
-// Copies `depth` elements of a row from element d on, and fills a word of 32 bits with 0.
-inline void copy_row(const IntPart& p, int64_t position, int64_t d, int64_t depth, uint8_t* to) {
-  const IntConvolution& c = p.c;
-  const Place place(c, position);
-  const auto* image = static_cast<const uint8_t*>(c.input) + place.image * c.input_strides.image +
-                      p.group * c.in_channels * c.input_strides.channel;
-  const bool joins = c.input_strides.channel == 1 &&
-                     c.dilation[1] * c.input_strides.axis[1] == c.in_channels;
-  const uint8_t zero = p.zero ^ p.flip;
-  int64_t tap = d / c.in_channels, channel = d % c.in_channels;
-  for (int64_t end = d + depth; d < end;) {
-    const int64_t ky = tap / c.kernel[1], kx = tap % c.kernel[1];
-    const int64_t y = place.at[0] + ky * c.dilation[0];
-    const auto is_inside = [&](int64_t k) {
-      const int64_t x = place.at[1] + k * c.dilation[1];
-      return x >= 0 && x < c.in[1] && y >= 0 && y < c.in[0];
-    };
-    const bool inside = is_inside(kx);
-    int64_t taps = 1;
-    if (joins || !inside)
-      while (kx + taps < c.kernel[1] && is_inside(kx + taps) == inside) ++taps;
-    const int64_t count = smaller(taps * c.in_channels - channel, end - d);
-    if (inside) {
-      const int64_t x = place.at[1] + kx * c.dilation[1];
-      copy_codes(image + y * c.input_strides.axis[0] + x * c.input_strides.axis[1] +
-                     channel * c.input_strides.channel,
-                 c.input_strides.channel, count, p.flip, to);
-    } else {
-      __builtin_memset(to, zero, static_cast<size_t>(count));
-    }
-    d += count;
-    to += count;
-    tap += taps;
-    channel = 0;
+// The taps along an axis that lie in the image, for a position whose first tap reads element `at`.
+struct Inside {
+  int64_t first, last;
+
+  Inside(const IntConvolution& c, int axis, int64_t at) {
+    const int64_t step = c.dilation[axis], left = c.in[axis] - at;
+    first = at >= 0 ? 0 : step == 1 ? -at : (step - 1 - at) / step;
+    last = left <= 0 ? 0 : smaller(c.kernel[axis], step == 1 ? left : (left + step - 1) / step);
+    first = smaller(first, last);
   }
-  for (; depth % 4 != 0; ++depth) *to++ = 0;
+};
+
+// Copies elements from `begin` to `end` of a row, and fills a word of 32 bits with 0.
+inline void copy_row(const IntPart& p, const Place& place, int64_t begin, int64_t end,
+                     uint8_t* to) {
+  const IntConvolution& c = p.c;
+  const int64_t channels = c.in_channels, step = c.input_strides.channel,
+                pitch = c.dilation[1] * c.input_strides.axis[1], line = c.kernel[1] * channels;
+  const Inside across(c, 1, place.at[1]);
+  const auto* image = static_cast<const uint8_t*>(c.input) + place.image * c.input_strides.image +
+                      p.group * channels * step + place.at[1] * c.input_strides.axis[1];
+  const uint8_t zero = p.zero ^ p.flip;
+  uint8_t* const base = to - begin;
+  const auto clear = [&](int64_t from, int64_t until) {
+    for (int64_t i = larger(from, begin); i < smaller(until, end); ++i) base[i] = zero;
+  };
+  for (int64_t ky = begin / line; ky * line < end; ++ky) {
+    const int64_t y = place.at[0] + ky * c.dilation[0], at = ky * line;
+    if (y < 0 || y >= c.in[0]) {
+      clear(at, at + line);
+      continue;
+    }
+    const uint8_t* from = image + y * c.input_strides.axis[0];
+    const int64_t first = at + across.first * channels, last = at + across.last * channels;
+    clear(at, first);
+    if (step == 1 && pitch == channels) {
+      const int64_t i = larger(first, begin), until = smaller(last, end);
+      if (i < until) copy_codes(from + (i - at), 1, until - i, p.flip, base + i);
+    } else {
+      for (int64_t kx = across.first; kx < across.last; ++kx) {
+        const int64_t tap = at + kx * channels, i = larger(tap, begin),
+                      until = smaller(tap + channels, end);
+        if (i < until)
+          copy_codes(from + kx * pitch + (i - tap) * step, step, until - i, p.flip, base + i);
+      }
+    }
+    clear(last, at + line);
+  }
+  for (int64_t i = end; (i - begin) % 4 != 0; ++i) base[i] = 0;
 }
 
 // ---- products ----
@@ -289,15 +357,15 @@ inline void run_product(const IntPart& p, Cancellation& cancellation) {
     const bool is_last = d + depth == all_depth;
     if (cancellation.ends(p.count * p.columns * depth / 128)) return;
     const uint8_t* rows[kIntPositions];
-    for (int64_t r = 0; r < p.count; ++r) {
+    Place place(c, p.first);
+    for (int64_t r = 0; r < p.count; ++r, place.advance(c)) {
       rows[r] = buffers.a + r * kIntSlicePitch;
       if (in_place) {
-        const Place place(c, p.first + r);
         rows[r] = static_cast<const uint8_t*>(c.input) + place.image * c.input_strides.image +
                   place.at[0] * c.input_strides.axis[0] + place.at[1] * c.input_strides.axis[1] +
                   p.group * c.in_channels + d;
       } else {
-        copy_row(p, p.first + r, d, depth, buffers.a + r * kIntSlicePitch);
+        copy_row(p, place, d, d + depth, buffers.a + r * kIntSlicePitch);
       }
     }
     for (int64_t column = 0; column < p.columns; column += kIntTilePanels * kIntPanel) {
@@ -366,46 +434,59 @@ void run_depthwise_rows(const IntPart& p, Cancellation& cancellation) {
     for (int64_t panel = 0; panel < p.panels; ++panel)
       write_int_panel(c, 0, p.panel + panel, 0, taps, p.buffers.b + panel * pitch);
   }
-  for (int64_t r = 0; r < p.count; ++r) {
+  int64_t offsets[kMaxDepthwiseTaps];  // of the elements of the input that a position reads
+  for (int64_t tap = 0; tap < taps; ++tap)
+    offsets[tap] = tap / c.kernel[1] * c.dilation[0] * c.input_strides.axis[0] +
+                   tap % c.kernel[1] * c.dilation[1] * c.input_strides.axis[1];
+  Place place(c, p.first);
+  for (int64_t r = 0; r < p.count; ++r, place.advance(c)) {
     if (cancellation.ends(taps * p.columns / 16)) return;
-    const Place place(c, p.first + r);
     const uint8_t* at[kMaxDepthwiseTaps];
-    const uint8_t* image = static_cast<const uint8_t*>(c.input) +
-                           place.image * c.input_strides.image + p.column * step;
-    bool beside[kMaxDepthwiseTaps];
-    for (int64_t ky = 0, tap = 0; ky < c.kernel[0]; ++ky) {
-      const int64_t y = place.at[0] + ky * c.dilation[0];
-      for (int64_t kx = 0; kx < c.kernel[1]; ++kx, ++tap) {
-        const int64_t x = place.at[1] + kx * c.dilation[1];
-        beside[tap] = y < 0 || y >= c.in[0] || x < 0 || x >= c.in[1];
-        at[tap] = beside[tap] ? p.buffers.zeros
-                              : image + y * c.input_strides.axis[0] + x * c.input_strides.axis[1];
-      }
+    int64_t steps[kMaxDepthwiseTaps];
+    const uint8_t* first = static_cast<const uint8_t*>(c.input) +
+                           place.image * c.input_strides.image +
+                           place.at[0] * c.input_strides.axis[0] +
+                           place.at[1] * c.input_strides.axis[1] + p.column * step;
+    const Inside down(c, 0, place.at[0]), across(c, 1, place.at[1]);
+    const bool is_inside = down.last - down.first == c.kernel[0] &&
+                           across.last - across.first == c.kernel[1];
+    for (int64_t tap = 0; tap < taps; ++tap) {
+      at[tap] = first + offsets[tap];
+      steps[tap] = step;
     }
+    for (int64_t ky = 0, tap = 0; !is_inside && ky < c.kernel[0]; ++ky)
+      for (int64_t kx = 0; kx < c.kernel[1]; ++kx, ++tap) {
+        if (ky >= down.first && ky < down.last && kx >= across.first && kx < across.last) continue;
+        at[tap] = p.buffers.zeros;
+        steps[tap] = 1;
+      }
+    int32_t* sums = p.buffers.sums;
     for (int64_t panel = 0; panel < p.panels; ++panel) {
       const int64_t column = panel_begin(c, p.panel + panel) - p.column;
       const int64_t filled = smaller(kIntPanel, p.columns - column);
       const uint32_t* weights = b + panel * pitch;
       IntVector total[V] = {};
-      const bool is_whole = step == 1 && filled == kIntPanel;
-      for (int64_t tap = 0; tap < taps; ++tap) {
-        uint8_t some[kIntPanel] = {};
-        const uint8_t* from = at[tap] + column;
-        if (!is_whole) {
-          const int64_t each = beside[tap] ? 1 : step;
-          for (int64_t i = 0; i < filled; ++i) some[i] = at[tap][(column + i) * each];
-          from = some;
-        }
+      const auto add = [&](int64_t tap, const uint8_t* from) {
         HUSK_UNROLL
         for (int v = 0; v < V; ++v) {
           Codes codes;
           __builtin_memcpy(&codes, from + v * kLanes, sizeof codes);
-          add_products(total[v], __builtin_convertvector(codes, IntVector),
+          add_products(total[v], widened(codes),
                        load_ints(weights + tap * kIntPanel + v * kLanes));
         }
+      };
+      if (step == 1 && filled == kIntPanel) {
+        for (int64_t tap = 0; tap < taps; ++tap) add(tap, at[tap] + column);
+      } else {
+        for (int64_t tap = 0; tap < taps; ++tap) {
+          uint8_t some[kIntPanel] = {};
+          for (int64_t i = 0; i < filled; ++i) some[i] = at[tap][(column + i) * steps[tap]];
+          add(tap, some);
+        }
       }
-      finish(p, r, column, filled, reinterpret_cast<const int32_t*>(total));
+      __builtin_memcpy(sums + column, total, sizeof total);
     }
+    finish(p, r, 0, p.columns, sums);
   }
 }
 
@@ -434,12 +515,25 @@ void run_depthwise_rows(const IntPart& p, Cancellation& cancellation) {
                smaller(kIntPartColumns, int_columns(c) - column),
                is_unsigned == (kIntShift != 0) || depthwise ? uint8_t{0} : uint8_t{128},
                static_cast<uint8_t>(c.input_zero),
+               true,
                -__builtin_inff(),
                __builtin_inff(),
-               c.activation == Activation::None || c.activation == Activation::Relu ||
-                   c.activation == Activation::Relu6};
-  if (c.activation == Activation::Relu || c.activation == Activation::Relu6) p.least = 0;
-  if (c.activation == Activation::Relu6) p.most = 6;
+               c.residual_scale};
+  const bool has_codes = c.out_dtype != HUSK_F32;
+  p.is_plain = c.activation == Activation::None || c.activation == Activation::Relu ||
+               c.activation == Activation::Relu6;
+  // What a scale of the output divides.
+  const float factor = p.is_plain && has_codes ? c.out_inverse : 1;
+  p.residual_scale *= factor;
+  if (has_codes) {
+    p.least = static_cast<float>(c.out_least - c.out_zero);
+    p.most = static_cast<float>(c.out_most - c.out_zero);
+  }
+  // Ends of codes that an activation leaves none of are one code.
+  const auto raise = [&](float& end, float least) { end = end < least ? least : end; };
+  const auto lower = [&](float& end, float most) { end = end > most ? most : end; };
+  if (p.is_plain && c.activation != Activation::None) raise(p.least, p.most < 0 ? p.most : 0);
+  if (c.activation == Activation::Relu6) lower(p.most, 6 * factor > p.least ? 6 * factor : p.least);
   int32_t zero = c.input_zero;
   if (p.flip != 0) zero += is_unsigned ? -128 : 128;
   const auto* sums = static_cast<const int32_t*>(c.packed);
@@ -449,18 +543,13 @@ void run_depthwise_rows(const IntPart& p, Cancellation& cancellation) {
     const int64_t channel = p.channel() + j;
     const int32_t sum = !exists ? 0 : sums ? sums[channel] : sum_of_weights(c, channel);
     buffers.corrections[j] = zero * sum;
-    buffers.scales[j] = exists ? c.input_scale * c.scales[channel * c.scales_stride] : 0;
-    buffers.bias[j] = exists && c.bias ? c.bias[channel * c.bias_stride] : 0;
+    buffers.scales[j] = exists ? factor * c.input_scale * c.scales[channel * c.scales_stride] : 0;
+    buffers.bias[j] = exists && c.bias ? factor * c.bias[channel * c.bias_stride] : 0;
   }
-  for (int64_t r = 0; r < count; ++r) {
-    const int64_t position = first + r;
-    const int64_t x = position % c.positions[1], above = position / c.positions[1];
-    const int64_t y = above % c.positions[0], image = above / c.positions[0];
-    const auto offset = [&](const ImageStrides& s) {
-      return image * s.image + y * s.axis[0] + x * s.axis[1];
-    };
-    buffers.out[r] = offset(c.out_strides);
-    buffers.residual[r] = c.residual ? offset(c.residual_strides) : 0;
+  Place place(c, first);
+  for (int64_t r = 0; r < count; ++r, place.advance(c)) {
+    buffers.out[r] = place.element(c.out_strides);
+    buffers.residual[r] = c.residual ? place.element(c.residual_strides) : 0;
   }
   if (!depthwise) return run_product(p, cancellation);
   __builtin_memset(buffers.zeros, p.zero, sizeof buffers.zeros);
