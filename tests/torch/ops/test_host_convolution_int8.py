@@ -129,6 +129,9 @@ def test_sizes(pack):
     x = codes(torch.uint8, 1, channels, 5, 11)
     Layer(x, channels, (3, 3), groups=channels, padding=[1, 1]).check(pack)
   Layer(codes(torch.uint8, 1, 3, 40, 40), 16, (7, 7), stride=[2, 2], padding=[3, 3]).check(pack)
+  x = codes(torch.uint8, 1, 256, 11, 11)
+  for _ in pack.each_use():  # the largest panels that fit into scratch memory
+    Layer(x, 256, (11, 11), groups=256, padding=[5, 5]).check(pack, ())
   x = codes(torch.uint8, 1, 2, 14, 14)
   Layer(x, 2, (12, 12), groups=2, padding=[6, 6]).check(pack)  # too many taps for one method
 

@@ -96,6 +96,18 @@ def test_signed_codes_and_one_scale(tmp_path):
   assert '"hardswish"' in found[0] and " i8 [" in found[0].split("write tensor")[1]
 
 
+def test_operators_between_equal_codes_keep_them(tmp_path):
+  def body(m, x):
+    x = rounded(x, 0.03, 110)
+    x = rounded(F.relu(m.convolution(x, "a")), 0.02, 0)
+    pooled = rounded(F.max_pool2d(x, 3, 2, 1), 0.02, 0)
+    x = rounded(torch.cat([pooled, pooled], 1), 0.02, 0)
+    return m.convolution(x, "b")
+
+  found = calls(tmp_path, body, random(1, 4, 9, 9, seed=3), a=(16, 4, 3, 3), b=(8, 32, 1, 1))
+  assert len(found) == 2
+
+
 def test_dynamic_codes(tmp_path):
   def body(m, x):
     scale, zero = OPS.choose_qparams.tensor(x, -128, 127, 1e-6, torch.int8)

@@ -406,7 +406,8 @@ def call(
     current: Any = V.graph.current_node
     size = convert_shape_to_inductor(current.meta["val"].shape)
   strides = dense_strides(size, _order(len(size))[::-1])
-  layout = ir.FixedLayout(args[_INPUT].get_device(), dtype or args[_INPUT].get_dtype(), size, strides)
+  input = args[_INPUT]
+  layout = ir.FixedLayout(input.get_device(), dtype or input.get_dtype(), size, strides)
   node = _node_class()(layout, list(tensors.values()), op_overload=called)
   node.call_args = tuple(None if place in tensors else value for place, value in enumerate(args))
   node.tensor_places = list(tensors)

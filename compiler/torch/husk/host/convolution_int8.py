@@ -207,7 +207,9 @@ def _names(node: Any) -> tuple[str, str]:
   if getattr(node, "op", "") != "call_function" or schema is None:
     return "", ""
   namespace, _, packet = schema.name.partition("::")
-  return (packet, schema.overload_name or "default") if namespace == "quantized_decomposed" else ("", "")
+  if namespace != "quantized_decomposed":
+    return "", ""
+  return packet, schema.overload_name or "default"
 
 
 def _activations(node: Any) -> _Codes | None:

@@ -21,6 +21,6 @@ void husk::host::attention_run_avx2(const Attention& attention, int64_t part,
 void husk::host::lstm_cell_avx2(const LstmCell& cell) { run_lstm_cell(cell); }
 void husk::host::int_product_avx2(const IntProduct& product) { run_int_product(product); }
 void husk::host::int_convolution_avx2(const IntConvolution& convolution, int64_t part,
-                                       Cancellation& cancellation, void* scratch) {
+                                      Cancellation& cancellation, void* scratch) {
   run_int_convolution(convolution, part, cancellation, scratch);
 }

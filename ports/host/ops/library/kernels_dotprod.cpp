@@ -1,10 +1,10 @@
-// The kernels of products and of convolutions of codes of 8 bits, compiled for 64-bit Arm with FEAT_DotProd. CMakeLists.txt sets the
-// options.
+// The kernels of products and of convolutions of codes of 8 bits, compiled for 64-bit Arm with
+// FEAT_DotProd. CMakeLists.txt sets the options.
 #include "linalg/int_product_kernels.h"
 #include "nn/int_convolution_kernels.h"
 
 void husk::host::int_product_dotprod(const IntProduct& product) { run_int_product(product); }
 void husk::host::int_convolution_dotprod(const IntConvolution& convolution, int64_t part,
-                                       Cancellation& cancellation, void* scratch) {
+                                         Cancellation& cancellation, void* scratch) {
   run_int_convolution(convolution, part, cancellation, scratch);
 }

@@ -7,9 +7,9 @@
 // `input` is u8 or i8 of n x c, n x c x w or n x c x h x w, `weight` i8 with as many dimensions;
 // with two there are no positions, and the convolution is a linear layer. Elements beside the image
 // are the code of 0. `dynamic_scale` and `dynamic_zero`, tensors of one element, take the place of
-// input_scale and input_zero if they are there. `dtype` is that of `out`. `scales` has a number for each channel of the output, or one for all.
-// `residual` is u8, i8 or f32 of the shape of `out`. Sums are exact, what follows them is in f32;
-// ties are rounded to even codes.
+// input_scale and input_zero if they are there. `scales` has a number for each channel of the
+// output, or one for all. `residual` is u8, i8 or f32 of the shape of `out`, whose dtype `dtype`
+// is. Sums are exact, and what follows them is in f32; ties are rounded to even codes.
 #include <initializer_list>
 
 #include "contracts.h"
@@ -93,7 +93,8 @@ husk_status get_weight(const Arguments& args, IntConvolution& c) {
     c.kernel[axis] = dim < 2 ? 1 : weight.sizes[dim];
     c.weight_axis[axis] = dim < 2 ? 0 : weight.strides[dim];
     if (!checked_multiply(depth, c.kernel[axis], depth) || depth > kMaxDepth)
-      return args.argument_error(kWeight, HUSK_UNSUPPORTED, "has more than 65536 elements a channel");
+      return args.argument_error(kWeight, HUSK_UNSUPPORTED,
+                                 "has more than 65536 elements of a channel");
   }
   if (depth == 0) return args.argument_error(kWeight, HUSK_INVALID_ARGUMENT, "has no elements");
   return HUSK_OK;
@@ -131,7 +132,8 @@ husk_status get_shapes(const Arguments& args, IntConvolution& c) {
     c.in[axis] = input.sizes[dim];
     const int64_t room = c.in[axis] + 2 * c.padding[axis] - span;
     c.positions[axis] = room < 1 ? 0 : (room - 1) / c.stride[axis] + 1;
-    HUSK_TRY(args.check_size(kOut, dim, c.positions[axis], "what stride, padding and dilation give"));
+    HUSK_TRY(
+        args.check_size(kOut, dim, c.positions[axis], "what stride, padding and dilation give"));
   }
   c.input = input.data;
   c.input_dtype = static_cast<husk_dtype>(input.dtype);
@@ -180,7 +182,8 @@ husk_status get_residual(const Arguments& args, IntConvolution& c) {
 // results alone.
 husk_status get_input(const Arguments& args, IntConvolution& c) {
   if (args.none(kDynamicScale) != args.none(kDynamicZero))
-    return args.argument_error(kDynamicZero, HUSK_INVALID_ARGUMENT, "needs dynamic_scale beside it");
+    return args.argument_error(kDynamicZero, HUSK_INVALID_ARGUMENT,
+                               "needs dynamic_scale beside it");
   if (args.none(kDynamicScale)) {
     double scale = 1;
     HUSK_TRY(get_scale(args, kInputScale, scale));
@@ -225,10 +228,8 @@ husk_status get_output(const Arguments& args, IntConvolution& c) {
 // The last row that the device has counts.
 constexpr KernelFor<IntConvolutionRun> kKernels[] = {
 #if defined(__x86_64__)
-    {cpu_set::kBaseline, int_convolution_baseline},
-    {cpu_set::kAvx2, int_convolution_avx2},
-    {cpu_set::kAvxVnni, int_convolution_avx_vnni},
-    {cpu_set::kAvx512, int_convolution_avx512},
+    {cpu_set::kBaseline, int_convolution_baseline},      {cpu_set::kAvx2, int_convolution_avx2},
+    {cpu_set::kAvxVnni, int_convolution_avx_vnni},       {cpu_set::kAvx512, int_convolution_avx512},
     {cpu_set::kAvx512Vnni, int_convolution_avx512_vnni},
 #else
     {cpu_set::kArmBaseline, int_convolution_baseline},
@@ -275,6 +276,7 @@ husk_status pack_convolution_int8(const Arguments& args, husk_packing& packing) 
       !checked_add(all, channels, all) || !checked_multiply(all, int64_t{4}, all) || channels == 0)
     return HUSK_OK;
   packing.bytes = static_cast<uint64_t>(all);
+  packing.layout = static_cast<uint64_t>(c.groups);
   if (!packing.data) return HUSK_OK;
   auto* to = static_cast<uint32_t*>(packing.data);
   for (int64_t group = 0; group < groups; ++group)

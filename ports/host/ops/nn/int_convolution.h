@@ -84,8 +84,7 @@ inline int8_t int_weight(const IntConvolution& c, int64_t channel, int64_t tap, 
 // Writes rows `first` to `last` of a panel, each of which has kIntPanel words.
 inline void write_int_panel(const IntConvolution& c, int64_t group, int64_t panel, int64_t first,
                             int64_t last, uint32_t* to) {
-  const int64_t begin = panel_begin(c, panel),
-                filled = smaller(kIntPanel, int_columns(c) - begin);
+  const int64_t begin = panel_begin(c, panel), filled = smaller(kIntPanel, int_columns(c) - begin);
   const bool depthwise = is_depthwise(c);
   for (int64_t row = first; row < last; ++row, to += kIntPanel)
     for (int64_t column = 0; column < kIntPanel; ++column) {

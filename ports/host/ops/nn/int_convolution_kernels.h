@@ -44,8 +44,7 @@ inline IntVector widened(CodeLanes codes) {
 #if defined(__AVX512F__)
   return bits_as<IntVector>(_mm512_maskz_cvtepu8_epi32(0xffff, bits_as<__m128i>(codes)));
 #elif defined(__AVX2__)
-  return bits_as<IntVector>(
-      _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(bits_as<long long>(codes))));
+  return bits_as<IntVector>(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128(bits_as<long long>(codes))));
 #else
   return __builtin_convertvector(__builtin_convertvector(codes, ShortLanes), IntVector);
 #endif
@@ -54,8 +53,7 @@ inline IntVector widened(SignedLanes codes) {
 #if defined(__AVX512F__)
   return bits_as<IntVector>(_mm512_maskz_cvtepi8_epi32(0xffff, bits_as<__m128i>(codes)));
 #elif defined(__AVX2__)
-  return bits_as<IntVector>(
-      _mm256_cvtepi8_epi32(_mm_cvtsi64_si128(bits_as<long long>(codes))));
+  return bits_as<IntVector>(_mm256_cvtepi8_epi32(_mm_cvtsi64_si128(bits_as<long long>(codes))));
 #else
   return __builtin_convertvector(__builtin_convertvector(codes, ShortLanes), IntVector);
 #endif
@@ -69,9 +67,14 @@ inline CodeLanes narrowed(IntVector v) {
 #endif
 }
 
+// The words of a slice of the panels of a tile, or of all panels of a depthwise part.
+constexpr int64_t kIntSliceWords = kIntTilePanels * kIntSlice / 4 * kIntPanel,
+                  kDepthwiseWords = kIntPartColumns * kMaxDepthwiseTaps,
+                  kIntWords = kIntSliceWords > kDepthwiseWords ? kIntSliceWords : kDepthwiseWords;
+
 struct IntConvolutionBuffers {
   alignas(64) uint8_t a[kIntPositions * kIntSlicePitch];
-  alignas(64) uint32_t b[kIntTilePanels * kIntSlice / 4 * kIntPanel];
+  alignas(64) uint32_t b[kIntWords];  // panels that are not packed
   alignas(64) int32_t sums[kIntPositions * kIntPartColumns];
   // Of each column of the part.
   alignas(64) float scales[kIntPartColumns], bias[kIntPartColumns];
@@ -86,13 +89,14 @@ static_assert(sizeof(IntConvolutionBuffers) <= kConvolutionScratch, "core/scratc
 struct IntPart {
   const IntConvolution& c;
   IntConvolutionBuffers& buffers;
-  int64_t group, first, count;            // positions
+  int64_t group, first, count;  // positions
   int64_t panel, panels, column, columns;
-  uint8_t flip;                                  // changes a code to the kind of the instructions
-  uint8_t zero;                                  // the code of 0, before it is changed
+  uint8_t flip;  // changes a code to the kind of the instructions
+  uint8_t zero;  // the code of 0, before it is changed
   // A plain activation is a clamp to two ends. If the result has codes, too, then scales, bias,
   // residual and ends are divided by the scale of the output, and numbers are rounded at once.
   bool is_plain;
+  bool is_simple;  // finish() does not leave its columns to finish_any()
   float least, most, residual_scale;
 
   int64_t channel() const { return group * c.out_channels + column; }
@@ -171,45 +175,81 @@ inline void store_codes(IntVector codes, uint8_t* to, int64_t stride, int64_t co
     for (int64_t i = 0; i < count; ++i) to[i * stride] = bytes[i];
 }
 
-// Writes the results of a position for `count` columns from `column` of the part on.
-inline void finish(const IntPart& p, int64_t row, int64_t column, int64_t count,
-                   const int32_t* sums) {
+// The sums of a vector of columns as numbers, with the bias.
+inline Vector<float> scaled(const IntConvolutionBuffers& b, int64_t column, const int32_t* sums) {
+  const UInt32Vector sum = bits_as<UInt32Vector>(load_ints(sums)) -
+                           bits_as<UInt32Vector>(load_ints(b.corrections + column));
+  return __builtin_convertvector(bits_as<IntVector>(sum), Vector<float>) * load(b.scales + column) +
+         load(b.bias + column);
+}
+
+// Writes the results of a position for columns `column` to `end` of the part.
+__attribute__((noinline)) void finish_any(const IntPart& p, int64_t row, int64_t column,
+                                          int64_t end, const int32_t* sums) {
   const IntConvolution& c = p.c;
-  const IntConvolutionBuffers& b = p.buffers;
-  const int64_t stride = c.out_strides.channel, channel = p.channel() + column;
-  const int64_t out = b.out[row] + channel * stride;
-  const int64_t residual = b.residual[row] + channel * c.residual_strides.channel;
-  const Vector<float> zero = all_lanes(static_cast<float>(c.residual_zero)),
-                      scale = all_lanes(p.residual_scale), least = all_lanes(p.least),
-                      most = all_lanes(p.most);
-  for (int64_t j = 0; j < count; j += kLanes) {
-    const int64_t lanes = smaller(kLanes, count - j);
-    const UInt32Vector sum = bits_as<UInt32Vector>(load_ints(sums + j)) -
-                             bits_as<UInt32Vector>(load_ints(b.corrections + column + j));
-    Vector<float> v = __builtin_convertvector(bits_as<IntVector>(sum), Vector<float>) *
-                          load(b.scales + column + j) +
-                      load(b.bias + column + j);
+  const int64_t stride = c.out_strides.channel, residual_stride = c.residual_strides.channel;
+  for (; column < end; column += kLanes, sums += kLanes) {
+    const int64_t lanes = smaller(kLanes, end - column), channel = p.channel() + column;
+    Vector<float> v = scaled(p.buffers, column, sums);
     if (c.residual)
-      v += (load_codes(c.residual, c.residual_dtype, residual + j * c.residual_strides.channel,
-                       c.residual_strides.channel, lanes) -
-            zero) *
-           scale;
+      v += (load_codes(c.residual, c.residual_dtype,
+                       p.buffers.residual[row] + channel * residual_stride, residual_stride,
+                       lanes) -
+            all_lanes(static_cast<float>(c.residual_zero))) *
+           all_lanes(p.residual_scale);
+    const bool has_codes = c.out_dtype != HUSK_F32;
     if (!p.is_plain) {
       v = activate_any(c.activation, v);
-      if (c.out_dtype != HUSK_F32) v = v * all_lanes(c.out_inverse);
+      if (has_codes) v = v * all_lanes(c.out_inverse);
     }
-    v = at_most<float>(most, at_least<float>(least, v));
-    if (c.out_dtype != HUSK_F32) {
-      store_codes(rounded(v, c.out_zero), static_cast<uint8_t*>(c.out) + out + j * stride, stride,
-                  lanes);
+    v = at_most<float>(all_lanes(p.most), at_least<float>(all_lanes(p.least), v));
+    const int64_t at = p.buffers.out[row] + channel * stride;
+    if (has_codes) {
+      store_codes(rounded(v, c.out_zero), static_cast<uint8_t*>(c.out) + at, stride, lanes);
       continue;
     }
-    float* to = static_cast<float*>(c.out) + out + j * stride;
+    float* to = static_cast<float*>(c.out) + at;
     if (stride == 1)
       store_some<float>(to, v, lanes);
     else
       for (int64_t i = 0; i < lanes; ++i) to[i * stride] = v[i];
   }
+}
+
+// The same for `rows` positions, whose sums lie `pitch` apart. Most results are codes after a clamp
+// at most.
+inline void finish(const IntPart& p, int64_t row, int64_t rows, int64_t column, int64_t count,
+                   const int32_t* sums, int64_t pitch) {
+  const IntConvolution& c = p.c;
+  const IntConvolutionBuffers& b = p.buffers;
+  const int64_t whole = p.is_simple ? count / kLanes * kLanes : 0, channel = p.channel() + column;
+  const bool adds = c.residual != nullptr, is_signed = c.residual_dtype == HUSK_I8;
+  const Vector<float> zero = all_lanes(static_cast<float>(c.residual_zero)),
+                      residual_scale = all_lanes(p.residual_scale), least = all_lanes(p.least),
+                      most = all_lanes(p.most);
+  const int32_t out_zero = c.out_zero;
+  auto* const out = static_cast<uint8_t*>(c.out);
+  const auto* const residual = static_cast<const uint8_t*>(c.residual);
+  for (int64_t j = 0; j < whole; j += kLanes) {
+    const UInt32Vector correction = bits_as<UInt32Vector>(load_ints(b.corrections + column + j));
+    const Vector<float> scale = load(b.scales + column + j), bias = load(b.bias + column + j);
+    for (int64_t r = 0; r < rows; ++r) {
+      const UInt32Vector sum = bits_as<UInt32Vector>(load_ints(sums + r * pitch + j)) - correction;
+      Vector<float> v = __builtin_convertvector(bits_as<IntVector>(sum), Vector<float>) * scale +
+                        bias;
+      if (adds) {
+        CodeLanes codes;
+        __builtin_memcpy(&codes, residual + b.residual[row + r] + channel + j, sizeof codes);
+        const IntVector ints = is_signed ? widened(bits_as<SignedLanes>(codes)) : widened(codes);
+        v += (__builtin_convertvector(ints, Vector<float>) - zero) * residual_scale;
+      }
+      const CodeLanes codes = narrowed(
+          rounded(at_most<float>(most, at_least<float>(least, v)), out_zero));
+      __builtin_memcpy(out + b.out[row + r] + channel + j, &codes, sizeof codes);
+    }
+  }
+  for (int64_t r = 0; r < rows && whole < count; ++r)
+    finish_any(p, row + r, column + whole, column + count, sums + r * pitch + whole);
 }
 
 // ---- rows ----
@@ -258,10 +298,15 @@ inline void copy_row(const IntPart& p, const Place& place, int64_t begin, int64_
                      uint8_t* to) {
   const IntConvolution& c = p.c;
   const int64_t channels = c.in_channels, step = c.input_strides.channel,
-                pitch = c.dilation[1] * c.input_strides.axis[1], line = c.kernel[1] * channels;
+                line = c.kernel[1] * channels;
   const Inside across(c, 1, place.at[1]);
+  // Products that lead out of the image are left out, since they may not fit an int64_t.
+  const int64_t pitch = across.last - across.first > 1 ? c.dilation[1] * c.input_strides.axis[1]
+                                                       : channels;
   const auto* image = static_cast<const uint8_t*>(c.input) + place.image * c.input_strides.image +
-                      p.group * channels * step + place.at[1] * c.input_strides.axis[1];
+                      p.group * channels * step;
+  if (across.first < across.last)
+    image += (place.at[1] + across.first * c.dilation[1]) * c.input_strides.axis[1];
   const uint8_t zero = p.zero ^ p.flip;
   uint8_t* const base = to - begin;
   const auto clear = [&](int64_t from, int64_t until) {
@@ -278,13 +323,14 @@ inline void copy_row(const IntPart& p, const Place& place, int64_t begin, int64_
     clear(at, first);
     if (step == 1 && pitch == channels) {
       const int64_t i = larger(first, begin), until = smaller(last, end);
-      if (i < until) copy_codes(from + (i - at), 1, until - i, p.flip, base + i);
+      if (i < until) copy_codes(from + (i - first), 1, until - i, p.flip, base + i);
     } else {
       for (int64_t kx = across.first; kx < across.last; ++kx) {
         const int64_t tap = at + kx * channels, i = larger(tap, begin),
                       until = smaller(tap + channels, end);
         if (i < until)
-          copy_codes(from + kx * pitch + (i - tap) * step, step, until - i, p.flip, base + i);
+          copy_codes(from + (kx - across.first) * pitch + (i - tap) * step, step, until - i, p.flip,
+                     base + i);
       }
     }
     clear(last, at + line);
@@ -394,10 +440,10 @@ inline void run_product(const IntPart& p, Cancellation& cancellation) {
         if (count == 1)
           multiply_panels<1>(panels, words, rows + r, b, pitch, d != 0, sums, sums_pitch);
         else
-          multiply_panels<kIntTileRows>(panels, words, rows + r, b, pitch, d != 0, sums, sums_pitch);
+          multiply_panels<kIntTileRows>(panels, words, rows + r, b, pitch, d != 0, sums,
+                                        sums_pitch);
         if (is_last)
-          for (int64_t i = 0; i < count; ++i)
-            finish(p, r + i, column, smaller(left, panels * kIntPanel), sums + i * sums_pitch);
+          finish(p, r, count, column, smaller(left, panels * kIntPanel), sums, sums_pitch);
         r += count;
       }
     }
@@ -422,9 +468,28 @@ inline void add_products(IntVector& total, IntVector x, IntVector w) {
 #endif
 }
 
+// Writes the sums of P panels. The codes of a tap begin at element `column` of at[tap].
+template <class Codes, int P>
+inline void add_taps(int64_t taps, const uint8_t* const* at, int64_t column,
+                     const uint32_t* weights, int64_t pitch, int32_t* sums) {
+  constexpr int V = static_cast<int>(kIntPanel / kLanes);
+  IntVector total[P * V] = {};
+  for (int64_t tap = 0; tap < taps; ++tap) {
+    const uint8_t* from = at[tap] + column;
+    HUSK_UNROLL
+    for (int v = 0; v < P * V; ++v) {
+      Codes codes;
+      __builtin_memcpy(&codes, from + v * kLanes, sizeof codes);
+      add_products(total[v], widened(codes),
+                   load_ints(weights + v / V * pitch + tap * kIntPanel + v % V * kLanes));
+    }
+  }
+  __builtin_memcpy(sums, total, sizeof total);
+}
+
 template <class Codes>
 void run_depthwise_rows(const IntPart& p, Cancellation& cancellation) {
-  constexpr int V = static_cast<int>(kIntPanel / kLanes);
+  constexpr int kAtOnce = HUSK_VECTOR_BYTES == 64 ? 4 : 1;
   const IntConvolution& c = p.c;
   const int64_t taps = taps_of(c), pitch = int_panel_words(c), step = c.input_strides.channel;
   const uint32_t* b = p.buffers.b;
@@ -434,8 +499,12 @@ void run_depthwise_rows(const IntPart& p, Cancellation& cancellation) {
     for (int64_t panel = 0; panel < p.panels; ++panel)
       write_int_panel(c, 0, p.panel + panel, 0, taps, p.buffers.b + panel * pitch);
   }
-  int64_t offsets[kMaxDepthwiseTaps];  // of the elements of the input that a position reads
-  for (int64_t tap = 0; tap < taps; ++tap)
+  // The elements that a position reads whose taps all lie in the image, if there is one.
+  int64_t offsets[kMaxDepthwiseTaps];
+  bool fits = true;
+  for (int axis = 0; axis < 2; ++axis)
+    fits = fits && c.dilation[axis] * (c.kernel[axis] - 1) < c.in[axis];
+  for (int64_t tap = 0; fits && tap < taps; ++tap)
     offsets[tap] = tap / c.kernel[1] * c.dilation[0] * c.input_strides.axis[0] +
                    tap % c.kernel[1] * c.dilation[1] * c.input_strides.axis[1];
   Place place(c, p.first);
@@ -443,50 +512,55 @@ void run_depthwise_rows(const IntPart& p, Cancellation& cancellation) {
     if (cancellation.ends(taps * p.columns / 16)) return;
     const uint8_t* at[kMaxDepthwiseTaps];
     int64_t steps[kMaxDepthwiseTaps];
-    const uint8_t* first = static_cast<const uint8_t*>(c.input) +
-                           place.image * c.input_strides.image +
-                           place.at[0] * c.input_strides.axis[0] +
-                           place.at[1] * c.input_strides.axis[1] + p.column * step;
+    const auto* image = static_cast<const uint8_t*>(c.input) + place.image * c.input_strides.image +
+                        p.column * step;
     const Inside down(c, 0, place.at[0]), across(c, 1, place.at[1]);
-    const bool is_inside = down.last - down.first == c.kernel[0] &&
-                           across.last - across.first == c.kernel[1];
-    for (int64_t tap = 0; tap < taps; ++tap) {
-      at[tap] = first + offsets[tap];
-      steps[tap] = step;
-    }
-    for (int64_t ky = 0, tap = 0; !is_inside && ky < c.kernel[0]; ++ky)
-      for (int64_t kx = 0; kx < c.kernel[1]; ++kx, ++tap) {
-        if (ky >= down.first && ky < down.last && kx >= across.first && kx < across.last) continue;
-        at[tap] = p.buffers.zeros;
-        steps[tap] = 1;
+    const auto element = [&](int64_t ky, int64_t kx) {
+      return image + (place.at[0] + ky * c.dilation[0]) * c.input_strides.axis[0] +
+             (place.at[1] + kx * c.dilation[1]) * c.input_strides.axis[1];
+    };
+    if (fits && down.last - down.first == c.kernel[0] &&
+        across.last - across.first == c.kernel[1]) {
+      const uint8_t* const first = element(0, 0);
+      for (int64_t tap = 0; tap < taps; ++tap) {
+        at[tap] = first + offsets[tap];
+        steps[tap] = step;
       }
+    } else {
+      for (int64_t ky = 0, tap = 0; ky < c.kernel[0]; ++ky)
+        for (int64_t kx = 0; kx < c.kernel[1]; ++kx, ++tap) {
+          const bool is_inside = ky >= down.first && ky < down.last && kx >= across.first &&
+                                 kx < across.last;
+          at[tap] = is_inside ? element(ky, kx) : p.buffers.zeros;
+          steps[tap] = is_inside ? step : 1;
+        }
+    }
     int32_t* sums = p.buffers.sums;
-    for (int64_t panel = 0; panel < p.panels; ++panel) {
-      const int64_t column = panel_begin(c, p.panel + panel) - p.column;
-      const int64_t filled = smaller(kIntPanel, p.columns - column);
-      const uint32_t* weights = b + panel * pitch;
-      IntVector total[V] = {};
-      const auto add = [&](int64_t tap, const uint8_t* from) {
-        HUSK_UNROLL
-        for (int v = 0; v < V; ++v) {
-          Codes codes;
-          __builtin_memcpy(&codes, from + v * kLanes, sizeof codes);
-          add_products(total[v], widened(codes),
-                       load_ints(weights + tap * kIntPanel + v * kLanes));
-        }
-      };
-      if (step == 1 && filled == kIntPanel) {
-        for (int64_t tap = 0; tap < taps; ++tap) add(tap, at[tap] + column);
-      } else {
-        for (int64_t tap = 0; tap < taps; ++tap) {
-          uint8_t some[kIntPanel] = {};
-          for (int64_t i = 0; i < filled; ++i) some[i] = at[tap][(column + i) * steps[tap]];
-          add(tap, some);
-        }
+    int64_t panel = 0;
+    if (step == 1) {
+      // Sums of several panels wait for each other less than those of one.
+      for (; panel + kAtOnce < p.panels; panel += kAtOnce)
+        add_taps<Codes, kAtOnce>(taps, at, panel * kIntPanel, b + panel * pitch, pitch,
+                                 sums + panel * kIntPanel);
+      for (; panel < p.panels; ++panel) {
+        const int64_t column = panel_begin(c, p.panel + panel) - p.column;
+        if (p.columns - column < kIntPanel) break;
+        add_taps<Codes, 1>(taps, at, column, b + panel * pitch, pitch, sums + column);
       }
-      __builtin_memcpy(sums + column, total, sizeof total);
     }
-    finish(p, r, 0, p.columns, sums);
+    for (; panel < p.panels; ++panel) {
+      const int64_t column = panel_begin(c, p.panel + panel) - p.column,
+                    filled = smaller(kIntPanel, p.columns - column);
+      uint8_t some[kMaxDepthwiseTaps][kIntPanel];
+      const uint8_t* copies[kMaxDepthwiseTaps];
+      for (int64_t tap = 0; tap < taps; ++tap) {
+        copies[tap] = some[tap];
+        for (int64_t i = 0; i < kIntPanel; ++i)
+          some[tap][i] = i < filled ? at[tap][(column + i) * steps[tap]] : uint8_t{0};
+      }
+      add_taps<Codes, 1>(taps, copies, 0, b + panel * pitch, pitch, sums + column);
+    }
+    finish(p, r, 1, 0, p.columns, sums, 0);
   }
 }
 
@@ -516,12 +590,15 @@ void run_depthwise_rows(const IntPart& p, Cancellation& cancellation) {
                is_unsigned == (kIntShift != 0) || depthwise ? uint8_t{0} : uint8_t{128},
                static_cast<uint8_t>(c.input_zero),
                true,
+               false,
                -__builtin_inff(),
                __builtin_inff(),
                c.residual_scale};
   const bool has_codes = c.out_dtype != HUSK_F32;
   p.is_plain = c.activation == Activation::None || c.activation == Activation::Relu ||
                c.activation == Activation::Relu6;
+  p.is_simple = p.is_plain && has_codes && c.out_strides.channel == 1 &&
+                (!c.residual || (c.residual_dtype != HUSK_F32 && c.residual_strides.channel == 1));
   // What a scale of the output divides.
   const float factor = p.is_plain && has_codes ? c.out_inverse : 1;
   p.residual_scale *= factor;
