@@ -227,6 +227,8 @@ inline void finish(const IntPart& p, int64_t row, int64_t rows, int64_t column, 
   const Vector<float> zero = all_lanes(static_cast<float>(c.residual_zero)),
                       residual_scale = all_lanes(p.residual_scale), least = all_lanes(p.least),
                       most = all_lanes(p.most);
+  const bool is_hardswish = c.activation == Activation::Hardswish;
+  const Vector<float> inverse = all_lanes(c.out_inverse);
   const int32_t out_zero = c.out_zero;
   auto* const out = static_cast<uint8_t*>(c.out);
   const auto* const residual = static_cast<const uint8_t*>(c.residual);
@@ -243,6 +245,8 @@ inline void finish(const IntPart& p, int64_t row, int64_t rows, int64_t column, 
         const IntVector ints = is_signed ? widened(bits_as<SignedLanes>(codes)) : widened(codes);
         v += (__builtin_convertvector(ints, Vector<float>) - zero) * residual_scale;
       }
+      // The one common activation that is no clamp.
+      if (is_hardswish) v = activate<float, Activation::Hardswish>(v) * inverse;
       const CodeLanes codes = narrowed(
           rounded(at_most<float>(most, at_least<float>(least, v)), out_zero));
       __builtin_memcpy(out + b.out[row + r] + channel + j, &codes, sizeof codes);
@@ -597,7 +601,8 @@ void run_depthwise_rows(const IntPart& p, Cancellation& cancellation) {
   const bool has_codes = c.out_dtype != HUSK_F32;
   p.is_plain = c.activation == Activation::None || c.activation == Activation::Relu ||
                c.activation == Activation::Relu6;
-  p.is_simple = p.is_plain && has_codes && c.out_strides.channel == 1 &&
+  p.is_simple = (p.is_plain || c.activation == Activation::Hardswish) && has_codes &&
+                c.out_strides.channel == 1 &&
                 (!c.residual || (c.residual_dtype != HUSK_F32 && c.residual_strides.channel == 1));
   // What a scale of the output divides.
   const float factor = p.is_plain && has_codes ? c.out_inverse : 1;
