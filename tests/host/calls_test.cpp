@@ -27,7 +27,7 @@ std::vector<husk_op_arg> replacements_of(Call& call, const husk_op_arg& correct)
     }
     for (int32_t dtype :
          {int{HUSK_BOOL}, int{HUSK_U8}, int{HUSK_F32}, int{HUSK_I32}, int{HUSK_F16}}) {
-      if ((correct.dtype == HUSK_I8 || correct.dtype == HUSK_BOOL) && dtype > HUSK_U8)
+      if (correct.dtype <= HUSK_I8 && dtype > HUSK_U8)
         continue;  // the tensor would need more memory
       replacements.push_back(correct);
       replacements.back().dtype = dtype;

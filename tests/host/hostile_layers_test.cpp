@@ -116,6 +116,66 @@ TEST_F(HostileArguments, GroupsThatWrapAround) {
           HUSK_INVALID_ARGUMENT, "argument groups is too large");
 }
 
+TEST_F(HostileArguments, ConvolutionsOfCodes) {
+  int8_t code = 2;
+  uint8_t out = 0;
+  constexpr int64_t kMany = int64_t{1} << 31;
+  const auto call = [&](const husk_op_arg& input, const husk_op_arg& weight, int64_t padding,
+                        int64_t dilation, int64_t groups, const husk_op_arg& result) {
+    const husk_op_arg ones = ints({1, 1}), scale = float_arg(1), zero = int_arg(0);
+    return std::vector<husk_op_arg>{input,
+                                    weight,
+                                    repeated({1}),
+                                    kNone,
+                                    ones,
+                                    ints({padding, padding}),
+                                    ints({dilation, dilation}),
+                                    int_arg(groups),
+                                    scale,
+                                    zero,
+                                    kNone,
+                                    kNone,
+                                    kNone,
+                                    scale,
+                                    zero,
+                                    text("none"),
+                                    scale,
+                                    int_arg(9),
+                                    zero,
+                                    int_arg(255),
+                                    zero,
+                                    result};
+  };
+  const auto input = [&](int64_t channels) {
+    return tensor(HUSK_I8, {1, channels, 1, 1}, {kReach, 0, kReach, kReach}, &code);
+  };
+  const auto result = [&](int64_t channels) {
+    return tensor(HUSK_U8, {1, channels, 1, 1}, {1, 0, 1, 1}, &out);
+  };
+  // Both taps lie far outside of the image, where addresses would leave an int64_t.
+  for (const int64_t channels : {int64_t{1}, int64_t{2}}) {
+    out = 0;
+    accepts("husk::convolution_int8",
+            call(input(channels), tensor(HUSK_I8, {1, channels, 2, 2}, {0, 0, 0, 0}, &code),
+                 kMany / 2, kMany, 1, result(1)));
+    EXPECT_EQ(out, 9);
+  }
+  refuses("husk::convolution_int8",
+          call(input(1), tensor(HUSK_I8, {1, 1, kHuge / 4, 4}, {0, 0, 0, 0}, &code), 0, 1, 1,
+               result(1)),
+          HUSK_UNSUPPORTED, "more than 65536 elements");
+  refuses("husk::convolution_int8",
+          call(input(1), empty(HUSK_I8, {0, 3, 1, 1}), 0, 1, 6148914691236517206, result(1)),
+          HUSK_INVALID_ARGUMENT, "argument groups is too large");
+  refuses("husk::convolution_int8",
+          call(input(1), tensor(HUSK_I8, {1, 1, 1, 1}, {0, 0, 0, 0}, &code), kMany + 1, 1, 1,
+               result(1)),
+          HUSK_INVALID_ARGUMENT, "argument padding is out of range");
+  accepts("husk::convolution_int8",
+          call(empty(HUSK_I8, {0, 1, kHuge / 4, 1}), empty(HUSK_I8, {0, 1, 1, 1}), 0, 1, 1,
+               empty(HUSK_U8, {0, 0, kHuge / 4, 1})));
+}
+
 TEST_F(HostileArguments, SpansThatWrapAround) {
   Tensor out(HUSK_F32, {1, 1, 1});
   const husk_op_arg single = ints({1}), zero = ints({0}), far = ints({int64_t{1} << 31});

@@ -25,7 +25,7 @@ DTYPES = {name: getattr(torch, other) for name, other in dtypes.TORCH.items()}
 @functools.cache
 def _define_operators():
   """Defines Husk's operators in terms of PyTorch's."""
-  from husk.host import convolution
+  from husk.host import convolution, convolution_int8
   from husk.inductor.decompositions import vision
   from husk.quantized import operator as quantized
 
@@ -33,6 +33,8 @@ def _define_operators():
   convolution.pair_operator()
   torch.library.impl("husk::convolution", "CPU", _convolution)
   torch.library.impl("husk::convolution_depthwise", "CPU", _convolution_depthwise)
+  convolution_int8.operator()
+  torch.library.impl("husk::convolution_int8", "CPU", _convolution_int8)
   vision.unsuppressed()
   torch.library.impl("husk::unsuppressed", "CPU", _unsuppressed)
   quantized.operator()
@@ -77,6 +79,28 @@ def _convolution(input, weight, bias, *rest):
   if residual is not None:
     result = result + residual
   return ACTIVATIONS[activation](result)
+
+
+def _convolution_int8(input, weight, scales, bias, stride, padding, dilation, groups, *rest):
+  scale, zero, dynamic_scale, dynamic_zero, residual, residual_scale, residual_zero = rest[:7]
+  activation, out_scale, out_zero, out_least, out_most, dtype = rest[7:]
+  if dynamic_scale is not None:
+    scale, zero = dynamic_scale, dynamic_zero
+  x = ((input.float() - zero) * scale).float()
+  matrix = weight.float() * scales.view(-1, *[1] * (weight.dim() - 1))
+  if weight.dim() == 2:
+    result = F.linear(x, matrix, bias)
+  else:
+    zeros = [0] * len(stride)
+    result = torch.ops.aten.convolution(
+      x, matrix, bias, stride, padding, dilation, False, zeros, groups
+    )
+  if residual is not None:
+    result = result + (residual.float() - residual_zero) * residual_scale
+  result = ACTIVATIONS[activation](result)
+  if dtype == torch.float32:
+    return result
+  return (torch.round(result * (1 / out_scale)) + out_zero).clamp(out_least, out_most).to(dtype)
 
 
 def _convolution_depthwise(input, *rest):

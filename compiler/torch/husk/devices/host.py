@@ -12,7 +12,7 @@ from ..attention import host_call
 from ..attention import operator as attention
 from ..cuda import user_kernels
 from ..errors import Unsupported
-from ..host import convolution, flex, image, linear, operators, quantized
+from ..host import convolution, convolution_int8, flex, image, linear, operators, quantized
 from ..host.kernels import HostKernels
 from ..inductor import capture, decompositions, torch_compat
 from ..lower.lines import NodeWriter
@@ -105,6 +105,7 @@ class Host(Device):
 
     original = exported
     exported, prepared = with_attention(exported, prepared, flash, note, attention.HOST)
+    exported = convolution_int8.rewrite(exported, in_place=exported is not original)
     exported = linear.rewrite(exported, in_place=exported is not original)
     exported = quantized.rewrite(exported, exported is not original, self._rounds)
     # Other targets use the program that `prepared` returns for the original, too.
@@ -116,9 +117,11 @@ class Host(Device):
       **linear.lowerings(),
       **quantized.lowerings(),
       **convolution.lowerings(),
+      **convolution_int8.lowerings(),
       **(attention.lowerings() if flash else {}),
     }
-    with torch_compat.channels_last(*convolution.lowerings()), decompositions.hosts():
+    images = (*convolution.lowerings(), *convolution_int8.lowerings())
+    with torch_compat.channels_last(*images), decompositions.hosts():
       variants = capture.capture_each(
         program,
         self.inductor_type,

@@ -114,7 +114,7 @@ def rewrite(exported: ExportedProgram, in_place: bool = False) -> ExportedProgra
   """A copy of a program in which convolutions are calls of Husk's operator. A program without
   convolutions is returned itself. With `in_place`, the program itself is changed."""
   return rewriting.rewrite(
-    exported, lambda node: _convolution(node) is not None, _rewrite_graph, in_place
+    exported, lambda node: convolution_of(node) is not None, _rewrite_graph, in_place
   )
 
 
@@ -122,7 +122,7 @@ def _rewrite_graph(graph: torch.fx.Graph) -> None:
   order = Order(graph)
   finds = {"batch_norm": _batch_norm, "residual": parts.residual, "activation": parts.activation}
   for node in list(graph.nodes):
-    convolution = _convolution(node)
+    convolution = convolution_of(node)
     if convolution is not None:
       _replace(graph, convolution, Chain(node, order, finds))
   for node in list(graph.nodes):
@@ -201,7 +201,7 @@ def _convolutions() -> frozenset[Operator]:
   )
 
 
-def _convolution(node: torch.fx.Node) -> _Convolution | None:
+def convolution_of(node: torch.fx.Node) -> _Convolution | None:
   """The convolution that a node is, if Husk's operator can be called for it."""
   import torch
 
@@ -373,18 +373,26 @@ def _node_class() -> Any:
 def _lowered(*args: Any) -> Any:
   places = (_INPUT, _WEIGHT, _BIAS, _SCALE, _RESIDUAL)
   images = {_RESIDUAL} if _is_shallow(*args) else {_INPUT, _RESIDUAL}
-  return _call(operator(), args, places, images)
+  return call(operator(), args, places, images)
 
 
 def _lowered_pair(*args: Any) -> Any:
   places = (_INPUT, _WEIGHT, _BIAS, 6, 8, 9, 13)  # the last four: the scale, the other convolution
   images = set() if _is_shallow(*args[:_TRANSPOSED], False) else {_INPUT}
-  return _call(pair_operator(), args, places, images)
+  return call(pair_operator(), args, places, images)
 
 
-def _call(called: Operator, args: Sequence[Any], places: Sequence[int], images: set[int]) -> Any:
+def call(
+  called: Operator,
+  args: Sequence[Any],
+  places: Sequence[int],
+  images: set[int],
+  dtype: torch.dtype | None = None,
+  size: Sequence[Any] | None = None,
+) -> Any:
   """A call whose result is in the channels-last format. Tensors lie at `places` of the arguments;
-  those of `images` are brought into that format too."""
+  those of `images` are brought into that format too. Without `dtype`, the result has the dtype of
+  the first argument, and without `size` the size of the node that is lowered."""
   from torch._inductor import ir
   from torch._inductor.utils import convert_shape_to_inductor
   from torch._inductor.virtualized import V
@@ -394,10 +402,12 @@ def _call(called: Operator, args: Sequence[Any], places: Sequence[int], images: 
     for place in places
     if args[place] is not None
   }
-  current: Any = V.graph.current_node
-  size = convert_shape_to_inductor(current.meta["val"].shape)
+  if size is None:
+    current: Any = V.graph.current_node
+    size = convert_shape_to_inductor(current.meta["val"].shape)
   strides = dense_strides(size, _order(len(size))[::-1])
-  layout = ir.FixedLayout(args[_INPUT].get_device(), args[_INPUT].get_dtype(), size, strides)
+  input = args[_INPUT]
+  layout = ir.FixedLayout(input.get_device(), dtype or input.get_dtype(), size, strides)
   node = _node_class()(layout, list(tensors.values()), op_overload=called)
   node.call_args = tuple(None if place in tensors else value for place, value in enumerate(args))
   node.tensor_places = list(tensors)

@@ -62,7 +62,7 @@ class Recognised:
   def program(self, exported: ExportedProgram) -> ExportedProgram:
     """A copy of a program in which products with such weights are Husk's operator. A program
     without one is returned itself."""
-    constants = _Constants(exported)
+    constants = Constants(exported)
     matches = []
     for product in _products(exported):
       reached = constants.leading_to(product.weight, product.scales)
@@ -87,7 +87,7 @@ class Recognised:
     count = f"weights that are computed in each run: {self.not_found}"
     return [f"{count}; their codes and scales were not found"]
 
-  def _codes(self, product: _Product, reached: _Reached, constants: _Constants) -> Codes | None:
+  def _codes(self, product: _Product, reached: _Reached, constants: Constants) -> Codes | None:
     """The codes of a weight; None if it has none and gets none."""
     is_made_of_codes = any(map(_has_codes, reached.leaves))
     scheme = schemes.scheme_of(self.quantize, reached.name())
@@ -122,7 +122,7 @@ class Recognised:
     return self.found[key]
 
   def _match(
-    self, product: _Product, codes: Codes, reached: _Reached, constants: _Constants
+    self, product: _Product, codes: Codes, reached: _Reached, constants: Constants
   ) -> _Match:
     """A product with what multiplies its columns by constants: then the codes alone were its
     weight, and the scales stand there."""
@@ -185,7 +185,7 @@ def _own_codes(product: _Product) -> _OwnCodes | None:
 
 
 def _factor_after(
-  product: _Product, n: int, constants: _Constants
+  product: _Product, n: int, constants: Constants
 ) -> tuple[torch.fx.Node, torch.Tensor, _Reached] | None:
   """The node that multiplies a product with constants, one for each column or one for all; the
   n x 1 or 1 x 1 constants, and what they are computed from. None if there is no such node."""
@@ -351,7 +351,7 @@ class _Reached:
     return min(codes or names)
 
 
-class _Constants:
+class Constants:
   """The constants of a program that nothing writes, and what is computed from them alone."""
 
   def __init__(self, exported: ExportedProgram) -> None:

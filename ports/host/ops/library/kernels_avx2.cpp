@@ -6,6 +6,7 @@
 #include "linalg/rounded_add.h"
 #include "linalg/rounded_kernels.h"
 #include "nn/attention_kernels.h"
+#include "nn/int_convolution_kernels.h"
 #include "nn/rnn_kernels.h"
 
 bool husk::host::product_run_avx2(Product& product) { return run_product(product); }
@@ -28,4 +29,8 @@ bool husk::host::rounded_product_avx2(const Product& product, const RoundedAdd& 
 void husk::host::rounded_add_avx2(const Product& p, const RoundedSlice& slice, int64_t column,
                                   int64_t columns, int64_t count, RoundedRows& rows) {
   add_rounded_rows(p, slice, column, columns, count, rows);
+}
+void husk::host::int_convolution_avx2(const IntConvolution& convolution, int64_t part,
+                                      Cancellation& cancellation, void* scratch) {
+  run_int_convolution(convolution, part, cancellation, scratch);
 }

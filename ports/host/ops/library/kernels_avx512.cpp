@@ -5,6 +5,7 @@
 #include "linalg/quantized_kernels.h"
 #include "linalg/rounded_kernels.h"
 #include "nn/attention_kernels.h"
+#include "nn/int_convolution_kernels.h"
 #include "nn/rnn_kernels.h"
 
 bool husk::host::product_run_avx512(Product& product) { return run_product(product); }
@@ -23,4 +24,8 @@ void husk::host::int_product_avx512(const IntProduct& product) { run_int_product
 bool husk::host::rounded_product_avx512(const Product& product, const RoundedAdd& add,
                                         bool are_slices, const void*& ready) {
   return run_rounded_product(product, add, are_slices, ready);
+}
+void husk::host::int_convolution_avx512(const IntConvolution& convolution, int64_t part,
+                                        Cancellation& cancellation, void* scratch) {
+  run_int_convolution(convolution, part, cancellation, scratch);
 }

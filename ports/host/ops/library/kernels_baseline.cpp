@@ -8,6 +8,7 @@
 #include "linalg/rounded_kernels.h"
 #endif
 #include "nn/attention_kernels.h"
+#include "nn/int_convolution_kernels.h"
 #include "nn/rnn_kernels.h"
 
 bool husk::host::product_run_baseline(Product& product) { return run_product(product); }
@@ -34,3 +35,7 @@ void husk::host::rounded_add_baseline(const Product& p, const RoundedSlice& slic
   add_rounded_rows(p, slice, column, columns, count, rows);
 }
 #endif
+void husk::host::int_convolution_baseline(const IntConvolution& convolution, int64_t part,
+                                          Cancellation& cancellation, void* scratch) {
+  run_int_convolution(convolution, part, cancellation, scratch);
+}

@@ -23,6 +23,7 @@ husk_status pack_addmm(const Arguments& args, husk_packing& packing);
 husk_status pack_rnn_layer(const Arguments& args, husk_packing& packing);
 husk_status pack_convolution(const Arguments& args, husk_packing& packing);
 husk_status pack_convolution_depthwise(const Arguments& args, husk_packing& packing);
+husk_status pack_convolution_int8(const Arguments& args, husk_packing& packing);
 
 namespace {
 
@@ -45,7 +46,8 @@ constexpr Pack pack_of(Run run) {
                 {convolution, pack_convolution},
                 {rnn_layer, pack_rnn_layer},
                 {fused_convolution, pack_convolution},
-                {convolution_depthwise, pack_convolution_depthwise}};
+                {convolution_depthwise, pack_convolution_depthwise},
+                {convolution_int8, pack_convolution_int8}};
   for (const auto& row : kPacks)
     if (row.run == run) return row.pack;
   return nullptr;
@@ -73,6 +75,7 @@ constexpr ScratchBytes scratch_of(Run run) {
                   {convolution, kConvolution},
                   {fused_convolution, kConvolution},
                   {convolution_depthwise, kConvolution},
+                  {convolution_int8, kConvolution},
                   {rnn_layer, {kProductScratch + kGatesScratch, kProductScratch}},
                   {linear_inverse, {kInverseScratch, 0}},
                   {mode, {kModeScratch, 0}},
