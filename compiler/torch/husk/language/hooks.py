@@ -137,7 +137,7 @@ class SlotLayer:
     return self.step.positions[:, :1]
 
   def get_max_length(self) -> int:
-    return int(self.keys.shape[2])
+    return int(self.keys.shape[2]) - 1
 
 
 def cache_of(layers: Sequence[Any], model_type: str) -> Any:
