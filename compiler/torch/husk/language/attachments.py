@@ -21,7 +21,8 @@ from typing import Any
 
 from ..errors import Unsupported
 from ..quantized import GgufFile
-from . import gguf_tokenizer, templates
+from ..text import chats
+from . import gguf_tokenizer
 
 PREFIX = "husk.text."
 # Settings of generation that a file keeps.
@@ -47,7 +48,7 @@ def texts(files: Files, described: Mapping[str, Any], model: Any) -> dict[str, s
   generation = json.loads(found.pop("generation", "{}"))
   generation = {**_settings(model), **generation}
   if template := found.get("chat_template"):
-    roles = templates.roles(template, generation)
+    roles = chats.roles(template, generation)
     if roles is not None:
       found["roles"] = _json(roles)
   found["model"] = _json(described)

@@ -20,6 +20,7 @@ from ..quantized import load as load_checkpoint
 from . import attachments, decoder, hooks, sampling
 
 _MOST_TOKENS = 4096  # by default, if the model allows more
+_MOST_CHUNK = 1024  # tokens of a prompt that one call takes: memory is planned for so many
 _CACHE_DTYPES = ("float32", "bfloat16", "float16")
 
 
@@ -75,6 +76,7 @@ def export(
       "architecture": model.config.model_type,
       "max_tokens": max_tokens,
       "slots": slots,
+      "chunk": min(max_tokens, _MOST_CHUNK),
       "vocabulary": right.shape[-1],
     }
     texts = attachments.texts(files, described, model)
@@ -141,7 +143,7 @@ def _check_sizes(max_tokens: int, slots: int, limit: int | None, kind: str) -> N
 def _functions(module: decoder.Decoder, vocabulary: int) -> Mapping[str, Function]:
   """The functions of the file, with examples of their arguments. No example is 0, 1 or another
   limit, which torch would take for the only value."""
-  auto, most = torch.export.Dim.AUTO, module.max_tokens
+  auto, most = torch.export.Dim.AUTO, min(module.max_tokens, _MOST_CHUNK)
   length = torch.export.Dim("length", min=1, max=most)
   sampled: Any = torch.export.Dim("rows", min=1, max=max(module.slots, 2))
   rows: Any = torch.export.Dim("rows", min=1, max=module.slots) if module.slots > 1 else None

@@ -21,7 +21,18 @@ _PROBES: tuple[tuple[tuple[str, str], ...], ...] = (
 )
 
 
-def render(template: str, messages: Messages, settings: Mapping[str, Any], generate: bool) -> str:
+def check(messages: Messages) -> None:
+  """Raises ValueError if these are no messages."""
+  for message in messages:
+    if not isinstance(message, Mapping) or not {"role", "content"} <= set(message):
+      raise ValueError('a message is a dict {"role": "user", "content": "..."}')
+  if not messages:
+    raise ValueError("there are no messages")
+
+
+def render(
+  template: str, messages: Messages, settings: Mapping[str, Any], generate: bool = True
+) -> str:
   """Renders a template as transformers does. Raises ValueError if the template fails. Needs
   Jinja2."""
   try:
