@@ -14,7 +14,7 @@ from .errors import CompileError, Unsupported
 from .version import VERSION as __version__
 
 if TYPE_CHECKING:
-  from . import quantized
+  from . import language, quantized, text
   from .compiled import save_compiled
   from .exporter import Function, export, write
   from .options import Options
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 # none of the packages that PyTorch brings, and an export needs no library of Husk.
 _EXPORTER = ("Function", "Options", "export", "write")
 _COMPILED = ("save_compiled",)
-_PACKAGES = ("quantized",)
+_PACKAGES = ("language", "quantized", "text")
 _RUNTIME = (
   "CancelledError",
   "DeviceError",
@@ -93,9 +93,11 @@ __all__ = [
   "__version__",
   "export",
   "inspect",
+  "language",
   "load",
   "quantized",
   "save_compiled",
+  "text",
   "write",
 ]
 

@@ -21,7 +21,7 @@ from . import attachments, decoder, hooks, sampling
 
 _MOST_TOKENS = 4096  # by default, if the model allows more
 _MOST_CHUNK = 1024  # tokens of a prompt that one call takes: memory is planned for so many
-_CACHE_DTYPES = ("float32", "bfloat16", "float16")
+DTYPES = ("float32", "bfloat16", "float16")
 
 
 def export(
@@ -125,8 +125,8 @@ def _model(
 def _dtype(name: str, value: str | torch.dtype | None) -> torch.dtype | None:
   if value is None or isinstance(value, torch.dtype):
     return value
-  if value not in _CACHE_DTYPES:
-    raise ValueError(f"{name}={value!r}: give one of {', '.join(map(repr, _CACHE_DTYPES))}")
+  if value not in DTYPES:
+    raise ValueError(f"{name}={value!r}: give one of {', '.join(map(repr, DTYPES))}")
   found: torch.dtype = getattr(torch, value)
   return found
 
