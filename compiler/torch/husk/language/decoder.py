@@ -81,7 +81,8 @@ class Decoder(torch.nn.Module):
     step.positions = torch.arange(2, device=device)[None]
     step.slots = torch.zeros_like(step.positions)
     with torch.no_grad():
-      self._run(torch.zeros_like(step.positions), layers)
+      logits = self._run(torch.zeros_like(step.positions), layers)
+    self.vocabulary = int(logits.shape[-1])
     while layers and layers[-1].shapes is None:  # layers that read the keys of others
       layers.pop()
     if not layers or any(layer.shapes is None for layer in layers):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import pathlib
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -60,31 +61,51 @@ def export(
   options = merged(options, changes)
   begin = time.monotonic()
   model, files = _model(checkpoint, tokenizer, _dtype("dtype", dtype), activations)
-  limit = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None)
+  config = model.config.get_text_config(decoder=True)
+  limit = getattr(config, "max_position_embeddings", None)
   if max_tokens is None:
     max_tokens = min(limit or _MOST_TOKENS, _MOST_TOKENS)
   _check_sizes(max_tokens, slots, limit, model.config.model_type)
-  vocabulary = model.config.get_text_config(decoder=True).vocab_size
-  count = min(8, max_tokens)
-  probe = torch.arange(count) * 7919 % vocabulary
-  with torch.no_grad():
-    right = model(input_ids=probe[None], use_cache=False).logits[0, -1].float()
-  with hooks.used_by(model):
-    module = decoder.Decoder(model, slots, max_tokens, _dtype("cache_dtype", cache_dtype)).eval()
-    decoder.check(module, right, probe, exact_cache=cache_dtype is None)
+  with decoder_of(model, slots, max_tokens, _dtype("cache_dtype", cache_dtype)) as module:
     described = {
       "architecture": model.config.model_type,
       "max_tokens": max_tokens,
       "slots": slots,
       "chunk": min(max_tokens, _MOST_CHUNK),
-      "vocabulary": right.shape[-1],
+      "vocabulary": module.vocabulary,
     }
     texts = attachments.texts(files, described, model)
     logging.getLogger("husk").info(
       "%s: %s, ready to export in %.1f s", path, model.config.model_type, time.monotonic() - begin
     )
     options = dataclasses.replace(options, metadata={**texts, **options.metadata})
-    return export_functions(_functions(module, right.shape[-1]), path, options=options)
+    return export_functions(_functions(module), path, options=options)
+
+
+@contextlib.contextmanager
+def decoder_of(
+  model: Any, slots: int, max_tokens: int, cache_dtype: torch.dtype | None
+) -> Iterator[decoder.Decoder]:
+  """The module that is exported, which uses the model as long as this is open. Raises Unsupported if
+  its logits are not those of the model."""
+  kind = model.config.model_type
+  probe = torch.arange(8) * 7919 % model.config.get_text_config(decoder=True).vocab_size
+  with torch.no_grad():
+    right = model(input_ids=probe[None], use_cache=False).logits[0, -1].float()
+  with hooks.used_by(model):
+    try:
+      module = decoder.Decoder(model, slots, max_tokens, cache_dtype).eval()
+      decoder.check(module, right, probe, exact_cache=cache_dtype is None)
+    except (Unsupported, MemoryError):
+      raise
+    except Exception as error:
+      # Whatever code of a model does with a cache that is not one of transformers' own.
+      raise Unsupported(
+        f"the architecture {kind!r} does not run with Husk's cache "
+        f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''})",
+        remedy="husk.language.export takes decoders of text that keep keys and values",
+      ) from error
+    yield module
 
 
 def _model(
@@ -140,7 +161,7 @@ def _check_sizes(max_tokens: int, slots: int, limit: int | None, kind: str) -> N
     raise ValueError(f"slots={slots}: give a number from 1 to 1024")
 
 
-def _functions(module: decoder.Decoder, vocabulary: int) -> Mapping[str, Function]:
+def _functions(module: decoder.Decoder) -> Mapping[str, Function]:
   """The functions of the file, with examples of their arguments. No example is 0, 1 or another
   limit, which torch would take for the only value."""
   auto, most = torch.export.Dim.AUTO, min(module.max_tokens, _MOST_CHUNK)
@@ -174,7 +195,7 @@ def _functions(module: decoder.Decoder, vocabulary: int) -> Mapping[str, Functio
     ),
     "sample": Function(
       sampling.Sampler(),
-      (torch.rand(2, vocabulary), two, two.long(), two, two.long(), two.long()),
+      (torch.rand(2, module.vocabulary), two, two.long(), two, two.long(), two.long()),
       dynamic_shapes={
         name: {0: sampled}
         for name in ("logits", "temperature", "top_k", "top_p", "seeds", "positions")

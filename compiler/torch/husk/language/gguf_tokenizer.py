@@ -36,7 +36,7 @@ _DIGITS = {"type": "Digits", "individual_digits": True}
 _WORDS = [_bytes(True)]
 _WORDS_AND_DIGITS = [_DIGITS, _bytes(True)]
 # tokenizer.ggml.pre -> what splits a text into words.
-_SPLITS = {
+SPLITS = {
   "gpt-2": _WORDS,
   "gpt2": _WORDS,
   "smollm": _WORDS_AND_DIGITS,
@@ -47,7 +47,7 @@ _SPLITS = {
   "llama3": [_split(_LLAMA3), _bytes(False)],
   "qwen2": [_split(_QWEN2), _bytes(False)],
 }
-_COMPOSED = {"qwen2"}  # those that compose characters first
+COMPOSED = {"qwen2"}  # those that compose characters first
 
 
 def texts(file: GgufFile) -> dict[str, str]:
@@ -84,10 +84,10 @@ def _tokenizer(file: GgufFile) -> dict[str, Any]:
       remedy="byte-level BPE ('gpt2') is converted; tokenizer= takes a folder with tokenizer.json",
     )
   pre = metadata.get("tokenizer.ggml.pre", "gpt-2")
-  if pre not in _SPLITS:
+  if pre not in SPLITS:
     raise Unsupported(
       f"{file.path} splits texts by the rules {pre!r}",
-      remedy=f"known are {', '.join(_SPLITS)}; tokenizer= takes a folder with tokenizer.json",
+      remedy=f"known are {', '.join(SPLITS)}; tokenizer= takes a folder with tokenizer.json",
     )
   tokens = metadata["tokenizer.ggml.tokens"]
   types = metadata.get("tokenizer.ggml.token_type") or [1] * len(tokens)
@@ -104,13 +104,13 @@ def _tokenizer(file: GgufFile) -> dict[str, Any]:
     for number, kind in enumerate(types)
     if kind in (_CONTROL, _USER)
   ]
-  splits = _SPLITS[pre]
+  splits = SPLITS[pre]
   return {
     "version": "1.0",
     "truncation": None,
     "padding": None,
     "added_tokens": added,
-    "normalizer": {"type": "NFC"} if pre in _COMPOSED else None,
+    "normalizer": {"type": "NFC"} if pre in COMPOSED else None,
     "pre_tokenizer": splits[0]
     if len(splits) == 1
     else {"type": "Sequence", "pretokenizers": splits},
