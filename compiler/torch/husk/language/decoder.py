@@ -62,11 +62,13 @@ class Decoder(torch.nn.Module):
     if self.cache_name not in parameters:
       raise _no_decoder(model, "takes no cache of keys and values")
     self._step = _Step()
+    # torch takes a size for at least 2: one of 1 or 2 would be a constant.
+    self.rows = 3 if slots == 2 else slots
     shapes = self._shapes()
     for number, pair in enumerate(shapes):
       for name, one in zip(("keys", "values"), pair, strict=True):
         zeros = one.new_zeros(
-          (slots, one.shape[1], max_tokens + 1, one.shape[3]), dtype=dtype or one.dtype
+          (self.rows, one.shape[1], max_tokens + 1, one.shape[3]), dtype=dtype or one.dtype
         )
         self.register_buffer(f"{name}_{number}", zeros)
     self.layers = len(shapes)
@@ -134,6 +136,8 @@ class Decoder(torch.nn.Module):
     """Takes a token (int64[n]) of each of the first n slots, at `positions` (int64[n]). `span` is
     how many positions of the caches are read, more than the largest position. Returns the most
     likely next tokens, as int64[n], and the logits as f32[n, vocabulary]."""
+    # Sizes that are known to be equal are not broadcast, for which torch would exclude 1.
+    torch._check(positions.shape[0] == tokens.shape[0])
     torch._check(span <= self.max_tokens)
     step = self._step
     step.positions = positions[:, None]

@@ -166,8 +166,8 @@ def _functions(module: decoder.Decoder) -> Mapping[str, Function]:
   limit, which torch would take for the only value."""
   auto, most = torch.export.Dim.AUTO, min(module.max_tokens, _MOST_CHUNK)
   length = torch.export.Dim("length", min=1, max=most)
-  sampled: Any = torch.export.Dim("rows", min=1, max=max(module.slots, 2))
-  rows: Any = torch.export.Dim("rows", min=1, max=module.slots) if module.slots > 1 else None
+  sampled: Any = torch.export.Dim("rows", min=1, max=max(module.rows, 3))
+  rows: Any = torch.export.Dim("rows", min=1, max=module.rows) if module.rows > 1 else None
   count = min(2, module.slots)
   numbers = torch.zeros(count, dtype=torch.int64)
   two = torch.zeros(2)

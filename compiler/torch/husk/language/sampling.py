@@ -38,6 +38,8 @@ class Sampler(torch.nn.Module):
     token), a number of candidates (int64, 0 is no limit), a probability that the candidates reach
     together (f32), a seed and a position (int64). Returns tokens and the logarithms of their
     probabilities in the model, as int64[n] and f32[n]."""
+    for one in (temperature, top_k, top_p, seeds, positions):
+      torch._check(one.shape[0] == logits.shape[0])  # so that nothing is broadcast
     divisor = torch.where(temperature > 0, temperature, 1.0)[:, None]
     ordered, order = torch.sort(logits, dim=-1, descending=True, stable=True)
     rank = torch.arange(logits.shape[-1], device=logits.device)[None]
