@@ -184,6 +184,40 @@ def test_what_is_wrong_is_named(made, loaded):
     husk.text.load(path)
 
 
+def program_output(name, *arguments):
+  """What a program of the build prints."""
+  path = tools.find(name)
+  if path is None:
+    pytest.skip(f"{name} is not built")
+  return subprocess.run([path, *map(str, arguments)], capture_output=True)
+
+
+def test_husk_chat_prints_what_python_does(made, loaded):
+  text = loaded.generate("Hi é", max_new_tokens=9)
+  plain = program_output(
+    "husk-chat", made[1], "--plain", "--prompt", "Hi é", "--max-new-tokens", 9
+  )
+  assert plain.stdout.decode() == text + "\n" and b"9 tokens" in plain.stderr
+  settings = {"max_new_tokens": 5, "temperature": 0.9, "seed": 8, "top_k": 90}
+  chat = loaded.generate([{"role": "user", "content": "x"}], **settings)
+  words = [word for key, value in settings.items() for word in (f"--{key}".replace("_", "-"), value)]
+  found = program_output("husk-chat", made[1], "--prompt", "x", "--quiet", *words)
+  assert found.stdout.decode() == chat + "\n" and not found.stderr
+  long = program_output("husk-chat", made[1], "--plain", "--prompt", "q" * 50)
+  assert long.returncode == 4 and b"has 50 tokens, but a sequence of" in long.stderr
+  other = program_output("husk-chat", made[1], "--plain", "--prompt", b"\xff".decode("latin1"))
+  assert other.returncode == 0
+
+
+def test_the_example_in_c(made, loaded):
+  found = program_output("husk_example_llm", made[1], "x")
+  request = loaded.submit([{"role": "user", "content": "x"}])
+  loaded.run()
+  special = [loaded.tokenizer.is_special(token) for token in request.tokens]
+  if not any(special):
+    assert found.stdout.decode(errors="replace").rstrip("\n\ufffd") == request.text.rstrip("\n\ufffd")
+
+
 def test_the_file_names_its_texts(made):
   text = subprocess.run(
     [tools.find("husk-dump"), made[1], "--output=meta"], capture_output=True, text=True, check=True

@@ -14,7 +14,9 @@ from .errors import CompileError, Unsupported
 from .version import VERSION as __version__
 
 if TYPE_CHECKING:
-  from . import language, quantized, text
+  import types
+
+  from . import quantized, text
   from .compiled import save_compiled
   from .exporter import Function, export, write
   from .options import Options
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     Weight,
     load,
   )
+
+  language: types.ModuleType  # a package above this one, so it is not imported here
 
 # Names whose modules are imported when one of them is first used: the runtime needs no PyTorch and
 # none of the packages that PyTorch brings, and an export needs no library of Husk.

@@ -61,9 +61,8 @@ def find(package: pathlib.Path) -> pathlib.Path | None:
   `husk`, or the newest build in the source tree that contains it. None if there is none."""
   if named := os.environ.get("HUSK_TEXT_LIBRARY"):
     return pathlib.Path(named)
-  for folder in (package, package / "lib", package / "runtime"):
-    if (path := folder / NAME).is_file():
-      return path
+  if installed := sorted((package / "lib").glob(f"{NAME}*")):
+    return installed[0]
   if len(package.parents) < 3:
     return None
   found = (package.parents[2] / "build").glob(f"*/lib/{NAME}")
