@@ -54,8 +54,9 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
                  "The most tokens of an answer; 0 means as many as there is room for")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  app.add_option("--temperature", options.temperature,
-                 "0 takes the most likely token; more draws tokens, the more evenly the larger it is")
+  app.add_option(
+         "--temperature", options.temperature,
+         "0 takes the most likely token; more draws tokens, the more evenly the larger it is")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--top-k", options.top_k, "Draw from so many tokens; 0 means no limit")
       ->check(CLI::NonNegativeNumber);
@@ -86,7 +87,8 @@ struct Release {
 };
 
 double milliseconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin)
+      .count();
 }
 
 class Chat {
@@ -143,9 +145,8 @@ class Chat {
     if (!roles) {
       fail(exit_load, "{} {}: husk.text.load does it in Python, and --plain continues texts",
            options_.file,
-           model_.text("chat_template")
-               ? "has a chat template of a form that only Jinja fills in"
-               : "has no chat template");
+           model_.text("chat_template") ? "has a chat template of a form that only Jinja fills in"
+                                        : "has no chat template");
     }
     husk_error error;
     husk_chat* created = nullptr;
@@ -155,7 +156,8 @@ class Chat {
 
   void add(const char* role, const std::string& content) {
     husk_error error;
-    check(husk_chat_add(chat_.get(), role, content.data(), content.size(), &error), error, exit_run);
+    check(husk_chat_add(chat_.get(), role, content.data(), content.size(), &error), error,
+          exit_run);
   }
 
   std::vector<int32_t> tokens() {
@@ -236,8 +238,8 @@ class Chat {
   }
 
   void print_statistics(size_t prompt, size_t count) const {
-    fmt::print(stderr, "[{} tokens of the prompt, {} of them known; first token after {:.0f} ms", prompt,
-               model_.reused(), first_);
+    fmt::print(stderr, "[{} tokens of the prompt, {} of them known; first token after {:.0f} ms",
+               prompt, model_.reused(), first_);
     if (count > 1) {
       fmt::print(stderr, "; {} tokens, {:.1f} a second", count,
                  1e3 * static_cast<double>(count - 1) / std::max(rest_, 1e-3));

@@ -33,7 +33,8 @@ static const char* text_of(const husk_program* program, const char* key) {
   exit(1);
 }
 
-/* How much of the cache a run reads that ends at `end`: a multiple of SPAN, so that few sizes occur. */
+/* How much of the cache a run reads that ends at `end`: a multiple of SPAN, so that few sizes
+ * occur. */
 static husk_value span(int64_t end, int64_t most) {
   const int64_t rounded = (end + SPAN - 1) / SPAN * SPAN;
   return (husk_value){HUSK_VALUE_INT, 0, {.i = rounded < most ? rounded : most}};
@@ -58,7 +59,7 @@ int main(int argc, char** argv) {
   husk_session* session;
   husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
   options.port = husk_port_host();
-  options.allow_host_images = 1; /* the file holds native code: open only files that you trust */
+  options.allow_host_images = 1;    /* the file holds native code: open only files that you trust */
   options.require_op_contracts = 1; /* this program has no operators of its own */
   check(husk_engine_create(&options, &engine, &error));
   check(husk_ops_add_all(engine, &error));

@@ -35,8 +35,8 @@ class AddedTokens {
 
   List<AddedToken> tokens_;
   List<char> texts_;
-  List<uint32_t> order_;       // indices of tokens by their first byte
-  uint32_t first_[257] = {};   // where those of a byte begin in `order_`
+  List<uint32_t> order_;      // indices of tokens by their first byte
+  uint32_t first_[257] = {};  // where those of a byte begin in `order_`
   bool has_normalized_ = false;
 };
 

@@ -20,7 +20,8 @@ Status Json::parse(Span source, husk_error* error) {
   source_ = source;
   error_ = error;
   if (source.size > kMaxBytes) {
-    return fail(error, HUSK_INVALID_FILE, "the JSON has %zu bytes, which are too many", source.size);
+    return fail(error, HUSK_INVALID_FILE, "the JSON has %zu bytes, which are too many",
+                source.size);
   }
   at_ = 0;
   values_.clear();

@@ -9,11 +9,11 @@ enum class JsonKind : uint8_t { null, boolean, number, string, array, object };
 
 struct JsonValue {
   JsonKind kind;
-  bool truth;       // of a boolean
-  uint32_t next;    // the index of the value after this one and all that is inside
-  double number;    // of a number; how many members an array or an object has
-  size_t text;      // of a string: where it begins in the texts
-  size_t bytes;     // and its length
+  bool truth;     // of a boolean
+  uint32_t next;  // the index of the value after this one and all that is inside
+  double number;  // of a number; how many members an array or an object has
+  size_t text;    // of a string: where it begins in the texts
+  size_t bytes;   // and its length
 };
 
 // A parsed text. A member of an object is two values: its name, and its value.

@@ -10,7 +10,7 @@ class Merges {
  public:
   // What `encode` needs for a word; a call of the tokenizer keeps it for all words.
   struct Symbol {
-    int32_t token;        // -1: joined to the one before
+    int32_t token;          // -1: joined to the one before
     int32_t before, after;  // indices; -1: none
   };
   struct Candidate {

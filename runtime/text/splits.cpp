@@ -71,9 +71,9 @@ Status Splits::add(Span pattern, husk_error* error) {
   HUSK_TRY(translated(pattern, text, error));
   int code;
   PCRE2_SIZE place;
-  pcre2_code_8* compiled =
-      pcre2_compile_8(reinterpret_cast<PCRE2_SPTR8>(text.data()), text.size(),
-                      PCRE2_UTF | PCRE2_UCP | PCRE2_NO_UTF_CHECK, &code, &place, nullptr);
+  pcre2_code_8* compiled = pcre2_compile_8(reinterpret_cast<PCRE2_SPTR8>(text.data()), text.size(),
+                                           PCRE2_UTF | PCRE2_UCP | PCRE2_NO_UTF_CHECK, &code,
+                                           &place, nullptr);
   if (!compiled) {
     char reason[120] = "";
     pcre2_get_error_message_8(code, reinterpret_cast<PCRE2_UCHAR8*>(reason), sizeof reason);
@@ -96,7 +96,8 @@ Status Splits::add_split(const Json& json, const JsonValue* value, husk_error* e
     return fail(error, HUSK_UNSUPPORTED, "the tokenizer splits by a text that is no pattern");
   }
   if (!json.has_text(value, "behavior", "Isolated") || json.has_true(value, "invert")) {
-    return fail(error, HUSK_UNSUPPORTED, "the tokenizer splits with another behavior than Isolated");
+    return fail(error, HUSK_UNSUPPORTED,
+                "the tokenizer splits with another behavior than Isolated");
   }
   return add(json.text(pattern), error);
 }
@@ -119,7 +120,8 @@ Status Splits::read(const Json& json, const JsonValue* value, husk_error* error)
   }
   if (equal(name, "ByteLevel")) {
     if (json.has_true(value, "add_prefix_space")) {
-      return fail(error, HUSK_UNSUPPORTED, "the tokenizer adds a space to texts (add_prefix_space)");
+      return fail(error, HUSK_UNSUPPORTED,
+                  "the tokenizer adds a space to texts (add_prefix_space)");
     }
     has_bytes_ = true;
     const JsonValue* regex = json.member(value, "use_regex");
@@ -146,8 +148,10 @@ Status Splits::split(List<Span>& words, List<Span>& scratch, husk_error* error) 
                                        at, PCRE2_NO_UTF_CHECK, found, nullptr);
         if (code == PCRE2_ERROR_NOMATCH) break;
         if (code < 0) {
-          status = fail(error, HUSK_LIMIT, "a part of the text needs too much memory to be split "
-                        "(PCRE2's error %d): give a shorter one", code);
+          status = fail(error, HUSK_LIMIT,
+                        "a part of the text needs too much memory to be split "
+                        "(PCRE2's error %d): give a shorter one",
+                        code);
           break;
         }
         const PCRE2_SIZE* place = pcre2_get_ovector_pointer_8(found);

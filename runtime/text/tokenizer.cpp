@@ -17,8 +17,10 @@ namespace {
 Status missing_kind(const Json& json, const JsonValue* value, const char* part, husk_error* error) {
   const JsonValue* kind = json.member(value, "type");
   const Span name = kind && kind->kind == JsonKind::string ? json.text(kind) : Span("without one");
-  return fail(error, HUSK_UNSUPPORTED, "the %s of the tokenizer is of the kind '%.*s', which Husk "
-              "lacks: it has byte-level BPE", part, static_cast<int>(name.size), name.data);
+  return fail(error, HUSK_UNSUPPORTED,
+              "the %s of the tokenizer is of the kind '%.*s', which Husk "
+              "lacks: it has byte-level BPE",
+              part, static_cast<int>(name.size), name.data);
 }
 
 Status lacks(const char* what, husk_error* error) {
@@ -60,12 +62,14 @@ Status husk_tokenizer::read_merges(const Json& json, const JsonValue* merges, hu
     const size_t middle = bytes.size();
     HUSK_TRY(append_bytes(right, bytes, error));
     const Span both(bytes.data(), bytes.size());
-    const int32_t a = vocabulary.find(both.slice(0, middle)), b = vocabulary.find(both.from(middle));
+    const int32_t a = vocabulary.find(both.slice(0, middle)),
+                  b = vocabulary.find(both.from(middle));
     const int32_t joined = vocabulary.find(both);
     if (a < 0 || b < 0 || joined < 0) {
-      return fail(error, HUSK_INVALID_FILE, "a rule of the tokenizer joins '%.*s' and '%.*s', which "
-                  "are not in its vocabulary with what they make", static_cast<int>(left.size),
-                  left.data, static_cast<int>(right.size), right.data);
+      return fail(error, HUSK_INVALID_FILE,
+                  "a rule of the tokenizer joins '%.*s' and '%.*s', which "
+                  "are not in its vocabulary with what they make",
+                  static_cast<int>(left.size), left.data, static_cast<int>(right.size), right.data);
     }
     merges_.add(a, b, joined);
   }
@@ -78,7 +82,8 @@ Status husk_tokenizer::read_model(const Json& json, const JsonValue* model, husk
     return missing_kind(json, model, "model", error);
   }
   if (json.has_true(model, "byte_fallback")) {
-    return fail(error, HUSK_UNSUPPORTED, "the tokenizer has tokens for bytes that no other token "
+    return fail(error, HUSK_UNSUPPORTED,
+                "the tokenizer has tokens for bytes that no other token "
                 "covers (byte_fallback), which Husk lacks: it has byte-level BPE");
   }
   for (const char* name : {"continuing_subword_prefix", "end_of_word_suffix"}) {
@@ -96,8 +101,8 @@ Status husk_tokenizer::read_model(const Json& json, const JsonValue* model, husk
     if (!(one[1].number >= 0 && one[1].number < 1 << 24)) return lacks("a small number", error);
     bytes.clear();
     HUSK_TRY(append_bytes(json.text(one), bytes, error));
-    HUSK_TRY(vocabulary.add(static_cast<int32_t>(one[1].number), {bytes.data(), bytes.size()},
-                            error));
+    HUSK_TRY(
+        vocabulary.add(static_cast<int32_t>(one[1].number), {bytes.data(), bytes.size()}, error));
   }
   merges_.find_bytes(vocabulary);
   merges_.prefer_words(json.has_true(model, "ignore_merges"));
@@ -172,7 +177,8 @@ Status husk_tokenizer::read(Span source, husk_error* error) {
     return missing_kind(json, model, "model", error);
   }
   if (!splits_.has_bytes() || !decoder || !json.has_text(decoder, "type", "ByteLevel")) {
-    return fail(error, HUSK_UNSUPPORTED, "the tokenizer is a BPE of characters, which Husk lacks: it "
+    return fail(error, HUSK_UNSUPPORTED,
+                "the tokenizer is a BPE of characters, which Husk lacks: it "
                 "has byte-level BPE (pre_tokenizer and decoder ByteLevel)");
   }
   HUSK_TRY(read_normalizer(json, json.member(root, "normalizer"), error));

@@ -43,7 +43,8 @@ inline int write_code_point(uint32_t point, char* to) {
     return 1;
   }
   const int length = point < 0x800 ? 2 : point < 0x10000 ? 3 : 4;
-  for (int i = length - 1; i > 0; --i, point >>= 6) to[i] = static_cast<char>(0x80 | (point & 0x3F));
+  for (int i = length - 1; i > 0; --i, point >>= 6)
+    to[i] = static_cast<char>(0x80 | (point & 0x3F));
   to[0] = static_cast<char>((length == 2 ? 0xC0u : length == 3 ? 0xE0u : 0xF0u) | point);
   return length;
 }

@@ -10,7 +10,8 @@ constexpr int32_t kMaxToken = 1 << 24;
 
 // The bytes that a character of their own number stands for.
 bool is_itself(uint32_t byte) {
-  return (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || (byte >= 174 && byte <= 255);
+  return (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) ||
+         (byte >= 174 && byte <= 255);
 }
 
 // The byte that a character stands for, or -1. All other bytes have, in their order, the characters

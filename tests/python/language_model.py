@@ -73,9 +73,7 @@ class Decoder(torch.nn.Module):
   def set_attn_implementation(self, name):
     self.config._attn_implementation = name
 
-  def forward(
-    self, input_ids, position_ids=None, use_cache=None, cache=None, logits_to_keep=0
-  ):
+  def forward(self, input_ids, position_ids=None, use_cache=None, cache=None, logits_to_keep=0):
     import transformers
 
     x, (rows, count) = self.embedding(input_ids), input_ids.shape
@@ -92,8 +90,8 @@ class Decoder(torch.nn.Module):
       )
     for layer in range(LAYERS):
       query = self.queries[layer](x).view(rows, count, HEADS, HEAD).transpose(1, 2)
-      keys, values = self.both[layer](x).view(rows, count, 2 * SHARED, HEAD).transpose(1, 2).chunk(
-        2, dim=1
+      keys, values = (
+        self.both[layer](x).view(rows, count, 2 * SHARED, HEAD).transpose(1, 2).chunk(2, dim=1)
       )
       query, keys = turned(query, position_ids), turned(keys, position_ids)
       if cache is None:

@@ -93,7 +93,10 @@ def test_a_seed_gives_the_same_tokens_whatever_else_runs(loaded):
   settings = {"temperature": 1.0, "top_k": 50, "top_p": 0.95, "max_new_tokens": 8}
   alone = loaded.submit([5, 6, 7], seed=3, **settings)
   loaded.run()
-  other, again = loaded.submit([9], seed=4, **settings), loaded.submit([5, 6, 7], seed=3, **settings)
+  other, again = (
+    loaded.submit([9], seed=4, **settings),
+    loaded.submit([5, 6, 7], seed=3, **settings),
+  )
   loaded.run()
   assert alone.tokens == again.tokens != other.tokens
 
@@ -129,8 +132,12 @@ def test_sampling_has_the_probabilities_of_the_settings(loaded):
   assert not drawn[weights == 0].any()
   assert np.abs(drawn / drawn.sum() - weights).max() < 4 * (0.25 / count) ** 0.5
   greedy, _ = sample(
-    logits, np.zeros(2, np.float32), np.zeros(2, np.int64), np.ones(2, np.float32),
-    np.zeros(2, np.int64), np.zeros(2, np.int64),
+    logits,
+    np.zeros(2, np.float32),
+    np.zeros(2, np.int64),
+    np.ones(2, np.float32),
+    np.zeros(2, np.int64),
+    np.zeros(2, np.int64),
   )
   assert greedy.tolist() == [row.argmax()] * 2
 
@@ -194,13 +201,13 @@ def program_output(name, *arguments):
 
 def test_husk_chat_prints_what_python_does(made, loaded):
   text = loaded.generate("Hi é", max_new_tokens=9)
-  plain = program_output(
-    "husk-chat", made[1], "--plain", "--prompt", "Hi é", "--max-new-tokens", 9
-  )
+  plain = program_output("husk-chat", made[1], "--plain", "--prompt", "Hi é", "--max-new-tokens", 9)
   assert plain.stdout.decode() == text + "\n" and b"9 tokens" in plain.stderr
   settings = {"max_new_tokens": 5, "temperature": 0.9, "seed": 8, "top_k": 90}
   chat = loaded.generate([{"role": "user", "content": "x"}], **settings)
-  words = [word for key, value in settings.items() for word in (f"--{key}".replace("_", "-"), value)]
+  words = [
+    word for key, value in settings.items() for word in (f"--{key}".replace("_", "-"), value)
+  ]
   found = program_output("husk-chat", made[1], "--prompt", "x", "--quiet", *words)
   assert found.stdout.decode() == chat + "\n" and not found.stderr
   long = program_output("husk-chat", made[1], "--plain", "--prompt", "q" * 50)
@@ -215,7 +222,9 @@ def test_the_example_in_c(made, loaded):
   loaded.run()
   special = [loaded.tokenizer.is_special(token) for token in request.tokens]
   if not any(special):
-    assert found.stdout.decode(errors="replace").rstrip("\n\ufffd") == request.text.rstrip("\n\ufffd")
+    assert found.stdout.decode(errors="replace").rstrip("\n\ufffd") == request.text.rstrip(
+      "\n\ufffd"
+    )
 
 
 def test_the_file_names_its_texts(made):

@@ -38,7 +38,7 @@ SCRIPTS = [
   "中文字符日本語ひらがなカタカナ한국어",
   "\U0001f600\U0001f44d\U0001f3fd\u200d\U0001f468\U0001f1eb\U0001f1f7",
   "e\u0301a\u0308\u0327\u0323n\u0303",
-  "!@#$%^&*()_+-=[]{};:\"\\|,.<>/?",
+  '!@#$%^&*()_+-=[]{};:"\\|,.<>/?',
   "\u017f\u212aİı",
   "अआइ्त ",
   "עברית عربي ",
@@ -202,8 +202,12 @@ def write_golden():
     prefers_words = made["model"]["ignore_merges"]
     kinds[kind] = {"fields": changed, "ignore_merges": prefers_words, "cases": cases}
   path = HERE / "golden.json"
-  rows = ",\n".join(f"{json.dumps(kind)}: {json.dumps(row, ensure_ascii=False)}" for kind, row in kinds.items())
-  path.write_text(f'{{"tokenizer": {json.dumps(fields, ensure_ascii=False)},\n"kinds": {{\n{rows}\n}}}}\n')
+  rows = ",\n".join(
+    f"{json.dumps(kind)}: {json.dumps(row, ensure_ascii=False)}" for kind, row in kinds.items()
+  )
+  path.write_text(
+    f'{{"tokenizer": {json.dumps(fields, ensure_ascii=False)},\n"kinds": {{\n{rows}\n}}}}\n'
+  )
   print(f"{path}: {path.stat().st_size:,} bytes")
 
 

@@ -2,11 +2,12 @@
 
 #include <fstream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include <husk/text.h>
+
+#include <nlohmann/json.hpp>
 
 namespace {
 
@@ -188,8 +189,9 @@ TEST(Tokenizer, refuses_kinds_by_name) {
             "byte-level BPE");
   EXPECT_EQ(without([](Json& json) { json["pre_tokenizer"] = {{"type", "Metaspace"}}; }),
             "the tokenizer splits texts by 'Metaspace', which Husk lacks");
-  EXPECT_NE(without([](Json& json) { json["model"]["byte_fallback"] = true; }).find("byte_fallback"),
-            std::string::npos);
+  EXPECT_NE(
+      without([](Json& json) { json["model"]["byte_fallback"] = true; }).find("byte_fallback"),
+      std::string::npos);
   EXPECT_NE(without([](Json& json) { json["decoder"] = nullptr; }).find("a BPE of characters"),
             std::string::npos);
   EXPECT_NE(without([](Json& json) {

@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <nlohmann/json.hpp>
 
 #include "run/run_error.h"
+
+#include <nlohmann/json.hpp>
 
 namespace husk::chat {
 
@@ -143,8 +144,8 @@ int32_t LanguageModel::token_of(std::vector<husk_value>& outputs, const Sampling
 int32_t LanguageModel::begin(const std::vector<int32_t>& tokens, const Sampling& sampling) {
   if (tokens.empty()) fail(exit_run, "the text has no tokens");
   if (static_cast<int64_t>(tokens.size()) > description_.max_tokens) {
-    fail(exit_run, "the text has {} tokens, but a sequence of {} has up to {}", tokens.size(), path_,
-         description_.max_tokens);
+    fail(exit_run, "the text has {} tokens, but a sequence of {} has up to {}", tokens.size(),
+         path_, description_.max_tokens);
   }
   // The last token is run again if the cache has it, since its logits are needed.
   const size_t most = std::min(tokens.size() - 1, sequence_.size());

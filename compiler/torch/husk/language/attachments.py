@@ -86,9 +86,7 @@ def _list(value: Any) -> list[int]:
 def _of_folder(folder: pathlib.Path) -> dict[str, str]:
   path = folder / "tokenizer.json"
   if not path.is_file():
-    others = [
-      name for name in ("tokenizer.model", "vocab.json") if (folder / name).is_file()
-    ]
+    others = [name for name in ("tokenizer.model", "vocab.json") if (folder / name).is_file()]
     if others:
       raise Unsupported(
         f"{folder} has its tokenizer in {others[0]}",

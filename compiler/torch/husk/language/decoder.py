@@ -174,9 +174,8 @@ def check(
     for buffer in decoder.buffers(recurse=False):
       buffer.zero_()
   error = float((logits - right).abs().max() / right.abs().max().clamp(min=1e-6))
-  tolerance = _TOLERANCES.get(decoder.keys_0.dtype, _HALF_TOLERANCE)
-  if not exact_cache:
-    tolerance = _HALF_TOLERANCE
+  dtype = decoder.get_buffer("keys_0").dtype
+  tolerance = _TOLERANCES.get(dtype, _HALF_TOLERANCE) if exact_cache else _HALF_TOLERANCE
   if not error <= tolerance:
     raise _no_decoder(
       decoder.model,

@@ -63,15 +63,15 @@ def export(
   model, files = _model(checkpoint, tokenizer, _dtype("dtype", dtype), activations)
   config = model.config.get_text_config(decoder=True)
   limit = getattr(config, "max_position_embeddings", None)
-  if max_tokens is None:
-    max_tokens = min(limit or _MOST_TOKENS, _MOST_TOKENS)
-  _check_sizes(max_tokens, slots, limit, model.config.model_type)
-  with decoder_of(model, slots, max_tokens, _dtype("cache_dtype", cache_dtype)) as module:
+  by_default: int = min(limit or _MOST_TOKENS, _MOST_TOKENS)
+  most = by_default if max_tokens is None else max_tokens
+  _check_sizes(most, slots, limit, model.config.model_type)
+  with decoder_of(model, slots, most, _dtype("cache_dtype", cache_dtype)) as module:
     described = {
       "architecture": model.config.model_type,
-      "max_tokens": max_tokens,
+      "max_tokens": most,
       "slots": slots,
-      "chunk": min(max_tokens, _MOST_CHUNK),
+      "chunk": min(most, _MOST_CHUNK),
       "vocabulary": module.vocabulary,
     }
     texts = attachments.texts(files, described, model)
@@ -86,8 +86,8 @@ def export(
 def decoder_of(
   model: Any, slots: int, max_tokens: int, cache_dtype: torch.dtype | None
 ) -> Iterator[decoder.Decoder]:
-  """The module that is exported, which uses the model as long as this is open. Raises Unsupported if
-  its logits are not those of the model."""
+  """The module that is exported, which uses the model as long as this is open. Raises Unsupported
+  if its logits are not those of the model."""
   kind = model.config.model_type
   probe = torch.arange(8) * 7919 % model.config.get_text_config(decoder=True).vocab_size
   with torch.no_grad():

@@ -55,9 +55,7 @@ def texts(file: GgufFile) -> dict[str, str]:
   metadata = file.metadata
   result: dict[str, str] = {}
   if "tokenizer.ggml.tokens" in metadata:
-    result["tokenizer"] = json.dumps(
-      _tokenizer(file), ensure_ascii=False, separators=(",", ":")
-    )
+    result["tokenizer"] = json.dumps(_tokenizer(file), ensure_ascii=False, separators=(",", ":"))
   if isinstance(template := metadata.get("tokenizer.chat_template"), str):
     result["chat_template"] = template
   tokens = metadata.get("tokenizer.ggml.tokens", [])

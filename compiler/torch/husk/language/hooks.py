@@ -17,6 +17,8 @@ from ..errors import Unsupported
 
 # What the hooks are called in transformers' tables.
 NAME = "husk"
+# The property of a configuration that names what the model uses.
+_USED = "_attn_implementation"
 
 
 def attention(
@@ -84,7 +86,6 @@ def register() -> None:
     AttentionInterface,
     AttentionMaskInterface,
   )
-
   from transformers.cache_utils import CacheLayerMixin  # pyright: ignore[reportMissingImports]
 
   CacheLayerMixin.register(SlotLayer)
@@ -96,13 +97,13 @@ def register() -> None:
 def used_by(model: Any) -> Iterator[None]:
   """Lets a model use the hooks while open."""
   register()
-  before = model.config._attn_implementation
+  before = getattr(model.config, _USED)
   model.set_attn_implementation(NAME)
-  if model.config._attn_implementation != NAME:
+  if getattr(model.config, _USED) != NAME:
     raise Unsupported(
       f"the architecture {model.config.model_type!r} computes attention by itself",
-      remedy="its code in transformers has no hook for attention (AttentionInterface), so it cannot "
-      "be exported as a language model; husk.export takes the model with a wrapper of your own",
+      remedy="its code in transformers has no hook for attention (AttentionInterface), so it "
+      "cannot be exported as a language model; husk.export takes it with a wrapper of your own",
     )
   try:
     yield

@@ -74,6 +74,7 @@ def roles(template: str, settings: Mapping[str, Any]) -> dict[str, Any] | None:
 
   `first` comes before messages without a system message. `system` is None if there can be none.
   """
+
   def rendered(pairs: Sequence[tuple[str, str]], generate: bool = False) -> str:
     messages = [{"role": role, "content": content} for role, content in pairs]
     return render(template, messages, settings, generate)

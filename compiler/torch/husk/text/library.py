@@ -25,8 +25,8 @@ class _Error(ctypes.Structure):
   )
 
 
-# The functions of husk/text.h that return a husk_status, with their arguments but the last, which is
-# the error.
+# The functions of husk/text.h that return a husk_status, with their arguments but the last one,
+# which is the error.
 _CALLS: dict[str, tuple[Any, ...]] = {
   "tokenizer_create": (ctypes.c_char_p, _Size, ctypes.POINTER(_Handle)),
   "tokenizer_encode": (

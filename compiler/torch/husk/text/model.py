@@ -79,9 +79,8 @@ class Model:
   def tokens_of(self, prompt: Prompt) -> list[int]:
     """The tokens of a prompt: a text, the messages of a chat, or tokens."""
     if not isinstance(prompt, str):
-      prompt = list(prompt)
-      if prompt and all(isinstance(one, int) for one in prompt):
-        tokens = [int(one) for one in prompt]
+      tokens = [one for one in prompt if isinstance(one, int)]
+      if tokens and len(tokens) == len(prompt):
         wrong = [one for one in tokens if not 0 <= one < self.vocabulary]
         if wrong:
           raise ValueError(f"no token has the number {wrong[0]}: there are {self.vocabulary}")
@@ -90,7 +89,9 @@ class Model:
       raise ValueError(f"{self.path} has no tokenizer: give tokens (a list of ints)")
     if isinstance(prompt, str):
       return self.tokenizer.encode(prompt, special=True)
-    return self.tokenizer.encode(self.chat_text(prompt))
+    return self.tokenizer.encode(
+      self.chat_text([one for one in prompt if not isinstance(one, int)])
+    )
 
   def chat_text(self, messages: Sequence[Message]) -> str:
     """The text of a chat, up to the beginning of an answer, by the template of the file."""

@@ -85,9 +85,7 @@ class Decoder:
   def push(self, token: int) -> str:
     """Takes the next token, and returns the text that is complete with it."""
     text, size = ctypes.c_void_p(), ctypes.c_size_t()
-    library.call(
-      "text_decoder_push", self._handle, token, ctypes.byref(text), ctypes.byref(size)
-    )
+    library.call("text_decoder_push", self._handle, token, ctypes.byref(text), ctypes.byref(size))
     return ctypes.string_at(text, size.value).decode("utf-8") if size.value else ""
 
   def finish(self) -> str:
