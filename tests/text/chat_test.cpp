@@ -32,9 +32,8 @@ std::string text_of(const Chat& chat) {
   return {text, bytes};
 }
 
-constexpr const char* roles =
-    R"({"first":"<begin>","system":["<s>","</s>"],"user":["<u>","</u>"],)"
-    R"("assistant":["<a>","</a>"],"trim":false})";
+constexpr const char* roles = R"({"first":"<begin>","system":["<s>","</s>"],"user":["<u>","</u>"],)"
+                              R"("assistant":["<a>","</a>"],"trim":false})";
 
 TEST(Chat, has_prefixes_and_suffixes) {
   const Chat chat = make(roles);
