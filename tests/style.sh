@@ -103,7 +103,7 @@ tidy() {
     >>build/style-tidy.log || { cat build/style-tidy.log; return 1; }
   local jobs
   jobs=$(nproc)
-  git ls-files -z 'runtime/src/*.cpp' 'runtime/signature/*.cpp' \
+  git ls-files -z 'runtime/src/*.cpp' 'runtime/signature/*.cpp' 'runtime/text/*.cpp' \
     'runtime/weights/*.cpp' 'ports/*.cpp' |
     xargs -0 -n 3 -P "$jobs" clang-tidy -p build/dev --quiet 2>build/style-tidy.log ||
     { grep -v 'warnings generated' build/style-tidy.log; return 1; }

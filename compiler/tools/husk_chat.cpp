@@ -118,6 +118,17 @@ class Chat {
     if (!options_.system.empty()) add("system", options_.system);
   }
 
+  // Whether a message is UTF-8; if not, says so.
+  bool accepts(const std::string& message) const {
+    husk_error error;
+    size_t count = 0;
+    const husk_status status = husk_tokenizer_encode(tokenizer_.get(), message.data(),
+                                                     message.size(), HUSK_TEXT_PLAIN, nullptr, 0,
+                                                     &count, &error);
+    if (status != HUSK_OK) fmt::print(stderr, "husk-chat: {}\n", error.text);
+    return status == HUSK_OK;
+  }
+
   // Prints the answer to a message.
   void answer(const std::string& message) {
     const auto begin = std::chrono::steady_clock::now();
@@ -275,7 +286,7 @@ int talk(const Options& options) {
     if (!std::getline(std::cin, line) || line == "/quit") break;
     if (line == "/new") {
       chat.reset();
-    } else if (!line.empty()) {
+    } else if (!line.empty() && chat.accepts(line)) {
       chat.answer(line);
     }
   }

@@ -102,7 +102,7 @@ husk_status husk_chat_text(husk_chat* chat, const char** text, size_t* bytes, hu
   Status status = chat->text.append(chat->messages.data(), chat->messages.size(), error);
   if (!failed(status)) status = chat->text.append(answer.data, answer.size, error);
   if (failed(status)) return static_cast<husk_status>(status);
-  *text = chat->text.size() ? chat->text.data() : "";
+  *text = !chat->text.empty() ? chat->text.data() : "";
   *bytes = chat->text.size();
   return HUSK_OK;
 }

@@ -40,7 +40,7 @@ struct husk_text_decoder {
   husk_status give(bool at_end, const char** to, size_t* bytes, husk_error* error) {
     const Status status = move(at_end, error);
     if (failed(status)) return static_cast<husk_status>(status);
-    *to = text.size() ? text.data() : "";
+    *to = !text.empty() ? text.data() : "";
     *bytes = text.size();
     return HUSK_OK;
   }

@@ -212,8 +212,13 @@ def test_husk_chat_prints_what_python_does(made, loaded):
   assert found.stdout.decode() == chat + "\n" and not found.stderr
   long = program_output("husk-chat", made[1], "--plain", "--prompt", "q" * 50)
   assert long.returncode == 4 and b"has 50 tokens, but a sequence of" in long.stderr
-  other = program_output("husk-chat", made[1], "--plain", "--prompt", b"\xff".decode("latin1"))
-  assert other.returncode == 0
+  lines = subprocess.run(
+    [tools.find("husk-chat"), made[1], "--quiet", "--max-new-tokens", "1"],
+    input=b"a\xff\n/new\nx\n/quit\n",
+    capture_output=True,
+  )
+  assert lines.returncode == 0 and lines.stdout.count(b"\n") == 1
+  assert lines.stderr == b"husk-chat: the text is no UTF-8: byte 1 is 0xFF\n"
 
 
 def test_the_example_in_c(made, loaded):
