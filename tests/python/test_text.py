@@ -3,12 +3,14 @@
 import json
 import pathlib
 import subprocess
+import sys
 
 import husk
 import language_model
 import numpy as np
 import pytest
 import torch
+from husk import __main__ as command
 from husk import tools
 from husk.text import chats, requests
 
@@ -189,6 +191,75 @@ def test_what_is_wrong_is_named(made, loaded):
     path = made[1].with_name("other.husk")
     husk.export(torch.nn.Identity(), (torch.zeros(2),), path, targets=(host_target(),))
     husk.text.load(path)
+
+
+class SeesAll(language_model.Decoder):
+  """Leaves the mask out."""
+
+  def forward(self, input_ids, position_ids=None, use_cache=None, cache=None, logits_to_keep=0):
+    import transformers
+
+    with pytest.MonkeyPatch.context() as patch:
+      patch.setitem(transformers.AttentionMaskInterface.functions, "husk", lambda **_: None)
+      return super().forward(input_ids, position_ids, use_cache, cache, logits_to_keep)
+
+
+class AttendsByItself(language_model.Decoder):
+  def set_attn_implementation(self, name):
+    pass
+
+
+class Fails(language_model.Decoder):
+  def forward(self, input_ids, cache=None, **others):
+    if cache is not None:
+      cache.of_another_kind()
+    return super().forward(input_ids)
+
+
+class KeepsOtherStates(language_model.Decoder):
+  def forward(self, input_ids, cache=None, **others):
+    if cache is not None:
+      cache.update_conv_state(0)
+    return super().forward(input_ids)
+
+
+@pytest.mark.parametrize(
+  ("kind", "reason"),
+  [
+    (SeesAll, "does not follow transformers' hooks"),
+    (AttendsByItself, "computes attention by itself"),
+    (Fails, r"does not run with Husk's cache \(AttributeError"),
+    (KeepsOtherStates, "has layers with states of convolutions"),
+  ],
+)
+def test_an_architecture_without_the_hooks_is_refused(monkeypatch, tmp_path, kind, reason):
+  for name, module in language_model.stand_in().items():
+    monkeypatch.setitem(sys.modules, name, module)
+  with pytest.raises(husk.Unsupported, match=f"the architecture 'small' {reason}"):
+    husk.language.export(kind().eval(), tmp_path / "model.husk", max_tokens=MOST)
+
+
+def test_the_command_names_what_is_wrong(monkeypatch, tmp_path, capsys):
+  arguments = ["llm", str(tmp_path / "none.gguf"), "-o", str(tmp_path / "model.husk")]
+  for name, module in language_model.stand_in().items():
+    monkeypatch.setitem(sys.modules, name, module)
+  assert command.main(arguments) == 1
+  assert "none.gguf is not there: give a GGUF file or a folder" in capsys.readouterr().err
+  monkeypatch.setitem(sys.modules, "transformers", None)
+  assert command.main(arguments) == 1
+  assert "husk.language.export needs transformers" in capsys.readouterr().err
+
+
+def test_sizes_that_are_wrong(monkeypatch, tmp_path):
+  for name, module in language_model.stand_in().items():
+    monkeypatch.setitem(sys.modules, name, module)
+  model, path = language_model.Decoder().eval(), tmp_path / "model.husk"
+  with pytest.raises(ValueError, match="max_tokens=600: this small takes up to 512 tokens"):
+    husk.language.export(model, path, max_tokens=600)
+  with pytest.raises(ValueError, match="slots=0: give a number from 1 to 1024"):
+    husk.language.export(model, path, slots=0)
+  with pytest.raises(ValueError, match="dtype='float8': give one of 'float32'"):
+    husk.language.export(model, path, cache_dtype="float8")
 
 
 def program_output(name, *arguments):
