@@ -72,8 +72,11 @@ def right_tokens(model, prompt, count):
   return tokens[len(prompt) :]
 
 
-def test_tokens_of_requests_that_join_and_leave(made, loaded):
+@pytest.mark.parametrize("chunk", [MOST, 7])
+def test_tokens_of_requests_that_join_and_leave(made, loaded, chunk):
+  """With chunks, a long prompt goes into its slot beside the steps of other requests."""
   model, _ = made
+  loaded._chunk = chunk
   random = torch.Generator().manual_seed(1)
   prompts = [
     torch.randint(3, language_model.VOCABULARY, (n,), generator=random).tolist()

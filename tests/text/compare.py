@@ -183,7 +183,13 @@ def write_golden():
     made = of_kind(fields, kind)
     right = tokenizers.Tokenizer.from_str(json.dumps(made))
     source = random.Random(7)
-    texts = ["", " ", "Hello, world! It's 2026.", *(text_of(source)[:60] for _ in range(16))]
+    texts = [
+      "",
+      " ",
+      "Hello, world! It's 2026.",
+      "a \u3000<added> \nb",
+      *(text_of(source)[:60] for _ in range(16)),
+    ]
     cases = []
     for text in texts:
       tokens = right.encode(text, add_special_tokens=False).ids

@@ -147,6 +147,24 @@ TEST(Tokenizer, special_tokens_may_be_plain_text_and_left_out) {
   EXPECT_EQ(std::string(found, bytes), "<|im_end|>");
 }
 
+TEST(Tokenizer, the_longest_of_added_tokens_is_found) {
+  Json json = of_kind("gpt-2");
+  for (const auto& [content, id] : {std::pair("<a>", 1000), {"<a><b>", 1001}, {"<a><b", 1002}}) {
+    json["added_tokens"].push_back({{"content", content}, {"id", id}});
+  }
+  const Tokenizer tokenizer = make(json);
+  EXPECT_EQ(encode(tokenizer, "<a><b><a><b<a>"), (Tokens{1001, 1002, 1000}));
+  EXPECT_EQ(husk_tokenizer_size(tokenizer.get()), 1003u);
+}
+
+TEST(Tokenizer, words_of_the_vocabulary_come_before_rules_if_the_file_says_so) {
+  Json json = of_kind("gpt-2");
+  json["model"]["vocab"]["zqxj"] = 1000;  // which no rule makes
+  EXPECT_EQ(encode(make(json), "zqxj").size(), 4u);
+  json["model"]["ignore_merges"] = true;
+  EXPECT_EQ(encode(make(json), "zqxj"), Tokens{1000});
+}
+
 TEST(Tokenizer, counts_tokens_that_do_not_fit) {
   const Tokenizer tokenizer = make(of_kind("gpt-2"));
   size_t count = 0;
