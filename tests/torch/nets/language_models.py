@@ -115,7 +115,7 @@ ARCHITECTURES = {
   "vaultgemma": {**BOTH, "query_pre_attn_scalar": 16},
   # Those that are refused by name.
   "bloom": {"vocab_size": VOCABULARY, "hidden_size": 64, "n_head": 4, "n_layer": 2},
-  "opt": {"vocab_size": VOCABULARY, "hidden_size": 64, "ffn_dim": 128, "word_embed_proj_dim": 64},
+  "opt": {**COMMON, "ffn_dim": 128, "word_embed_proj_dim": 64},
   "recurrent_gemma": {},
   "qwen3_next": EXPERTS,
 }
@@ -126,7 +126,7 @@ def model_of(name):
 
   torch.manual_seed(0)
   fields = ARCHITECTURES[name]
-  if fields is not GPT2 and "word_embed_proj_dim" not in fields and "n_layer" not in fields:
+  if "n_layer" not in fields:
     fields = {**COMMON, **fields}
   config = transformers.AutoConfig.for_model(name, **fields)
   return transformers.AutoModelForCausalLM.from_config(config).eval()

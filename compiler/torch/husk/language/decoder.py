@@ -85,10 +85,12 @@ class Decoder(torch.nn.Module):
     with torch.no_grad():
       logits = self._run(torch.zeros_like(step.positions), layers)
     self.vocabulary = int(logits.shape[-1])
-    while layers and layers[-1].shapes is None:  # layers that read the keys of others
+    if all(layer.shapes is None for layer in layers):
+      raise _no_decoder(self.model, "keeps no keys and values in its cache")
+    while layers[-1].shapes is None:  # layers that read the keys of others
       layers.pop()
-    if not layers or any(layer.shapes is None for layer in layers):
-      missing = [str(i) for i, layer in enumerate(layers) if layer.shapes is None]
+    missing = [str(i) for i, layer in enumerate(layers) if layer.shapes is None]
+    if missing:
       raise _no_decoder(self.model, f"has layers without keys and values ({', '.join(missing)})")
     return [layer.shapes for layer in layers if layer.shapes is not None]
 
