@@ -165,7 +165,13 @@ int32_t LanguageModel::begin(const std::vector<int32_t>& tokens, const Sampling&
     inputs[2].as.i = position;
     inputs[3].as.i = span(position + count);
     outputs.assign(2, husk_value{HUSK_VALUE_NONE, 0, {nullptr}});
-    call(prefill_, inputs, outputs);
+    if (count == 1) {  // some models take chunks of two tokens and more
+      Array at(machine_, positions_, std::vector<int64_t>{position}, kDLInt);
+      inputs = {inputs[0], at.value(), inputs[3]};
+      call(decode_, inputs, outputs);
+    } else {
+      call(prefill_, inputs, outputs);
+    }
   }
   return last_ = token_of(outputs, sampling);
 }

@@ -177,11 +177,16 @@ class Model:
     begin = request.taken
     chunk = request.prompt[begin : begin + self._chunk]
     end = begin + len(chunk)
-    tokens = self._np.array(chunk, dtype=self._np.int64)
-    found, logits = self._session.prefill(tokens, request.slot, begin, self._span(end))
+    row: list[Request | None] = [request]
+    if len(chunk) > 1:
+      tokens = self._np.array(chunk, dtype=self._np.int64)
+      found, logits = self._session.prefill(tokens, request.slot, begin, self._span(end))
+    else:  # some models decide by whether a chunk has one token, and take two and more
+      row = [*[None] * request.slot, request]
+      found, logits = self._run_decode({request.slot: (chunk[0], begin)})
     request.taken = end
     if end == len(request.prompt):
-      self._add([request], found, logits)
+      self._add(row, found, logits)
 
   def _decode(self) -> None:
     """A token of each request whose prompt is in the cache and that has a token already."""
@@ -192,19 +197,24 @@ class Model:
     ]
     if not ready:
       return
-    np = self._np
-    rows = max(request.slot for request in ready) + 1
-    tokens = np.zeros(rows, dtype=np.int64)
-    positions = np.full(rows, self.max_tokens, dtype=np.int64)  # a position that nobody reads
-    for request in ready:
-      tokens[request.slot] = request.tokens[-1]
-      positions[request.slot] = len(request.prompt) + len(request.tokens) - 1
-    largest = max(int(positions[request.slot]) for request in ready)
-    found, logits = self._session.decode(tokens, positions, self._span(largest + 1))
-    by_row: list[Request | None] = [None] * rows
+    found, logits = self._run_decode(
+      {one.slot: (one.tokens[-1], len(one.prompt) + len(one.tokens) - 1) for one in ready}
+    )
+    by_row: list[Request | None] = [None] * (max(one.slot for one in ready) + 1)
     for request in ready:
       by_row[request.slot] = request
     self._add(by_row, found, logits)
+
+  def _run_decode(self, steps: Mapping[int, tuple[int, int]]) -> tuple[Any, Any]:
+    """Runs `decode` with a token and its position for some slots."""
+    np = self._np
+    rows = max(steps) + 1
+    tokens = np.zeros(rows, dtype=np.int64)
+    positions = np.full(rows, self.max_tokens, dtype=np.int64)  # a position that nobody reads
+    for slot, (token, position) in steps.items():
+      tokens[slot], positions[slot] = token, position
+    largest = max(position for _, position in steps.values())
+    return self._session.decode(tokens, positions, self._span(largest + 1))
 
   def _add(self, rows: Sequence[Request | None], found: Any, logits: Any) -> None:
     """Gives each request its next token: the most likely one of `found`, or one that is drawn."""
