@@ -18,7 +18,8 @@ cd "$(dirname "$0")/.."
 
 packages=(g++ clang lld llvm libclang-rt-dev cmake ninja-build flatbuffers-compiler
   libflatbuffers-dev libmimalloc-dev libsodium-dev libcli11-dev libfmt-dev nlohmann-json3-dev
-  libdlpack-dev libgtest-dev doxygen pkgconf python3-dev python3-venv ca-certificates
+  libdlpack-dev libpcre2-dev libutf8proc-dev libgtest-dev doxygen pkgconf python3-dev python3-venv
+  ca-certificates
   g++-aarch64-linux-gnu qemu-user)   # the last two: the stage aarch64 of tests/run.sh
 declare -A environments=([venv]=compiler/torch/requirements.txt)
 for option; do

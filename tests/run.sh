@@ -96,7 +96,7 @@ python() {
 small_aarch64() {
   local log=build/small-aarch64
   cmake --preset small -B $log --toolchain .ci/aarch64/toolchain.cmake -DHUSK_TESTS=ON \
-    -DHUSK_EXAMPLES=OFF -DHUSK_MIMALLOC=OFF -DHUSK_SIGNATURE=OFF \
+    -DHUSK_EXAMPLES=OFF -DHUSK_MIMALLOC=OFF -DHUSK_SIGNATURE=OFF -DHUSK_TEXT=OFF \
     "-DHUSK_HUSKC=$PWD/build/release/bin/huskc" >$log.configure.log ||
     { cat $log.configure.log; exit 1; }
   cmake --build $log --target husk_small_program husk_small_model >$log.build.log ||

@@ -141,6 +141,15 @@ class BlobSizes {
   std::set<std::pair<uint64_t, uint64_t>> seen_;
 };
 
+// A text in quotes. Of a long one, such as a vocabulary, the beginning and the size.
+std::string shortened(const std::string& text) {
+  constexpr size_t kMost = 50000, kBeginning = 200;
+  if (text.size() <= kMost) return quote(text);
+  size_t end = kBeginning;  // not inside of a character
+  while (end > 0 && (text[end] & 0xC0) == 0x80) --end;
+  return fmt::format("{} and more, {} bytes", quote(text.substr(0, end)), text.size());
+}
+
 }  // namespace
 
 std::string report_metadata(const Artifact& artifact) {
@@ -152,7 +161,7 @@ std::string report_metadata(const Artifact& artifact) {
   if (!artifact.weights().empty()) out.put("weights beside the file, in {}", artifact.weights());
   for (uint32_t i = 0; i < count(p.metadata()); ++i)
     out.put("user {} {}", quote(p.metadata()->Get(i)->key()->str()),
-            quote(p.metadata()->Get(i)->value()->str()));
+            shortened(p.metadata()->Get(i)->value()->str()));
   if (p.pytree()) out.put("tree {}", quote(p.pytree()->str()));
   for (uint32_t i = 0; i < count(p.asserts()); ++i)
     out.put("assert {} {}", i + 1, quote(p.asserts()->Get(i)->str()));

@@ -15,7 +15,7 @@ if [[ -z ${HUSK_BUILD:-} ]]; then
   echo "== building Husk for 64-bit Arm"
   cmake -G Ninja -S . -B "$build" --toolchain "$PWD/.ci/aarch64/toolchain.cmake" \
     -DCMAKE_BUILD_TYPE=Release -DHUSK_TESTS=OFF -DHUSK_EXAMPLES=OFF -DHUSK_MIMALLOC=OFF \
-    -DHUSK_SIGNATURE=OFF >build/jetson.log
+    -DHUSK_SIGNATURE=OFF -DHUSK_TEXT=OFF >build/jetson.log
   cmake --build "$build" --target husk husk_ops husk-run husk-bench >>build/jetson.log ||
     { tail -n 40 build/jetson.log; exit 1; }
   cmake --preset release >>build/jetson.log

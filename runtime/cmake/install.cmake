@@ -27,6 +27,15 @@ if(TARGET husk_signature)
     DESTINATION ${package_dir} COMPONENT dev)
 endif()
 
+if(TARGET husk_text)
+  install(TARGETS husk_text EXPORT husk_text
+    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT dev)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/runtime/text/include/
+    DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev)
+  install(EXPORT husk_text NAMESPACE husk:: FILE huskTextTargets.cmake
+    DESTINATION ${package_dir} COMPONENT dev)
+endif()
+
 # husk.h uses this copy of dlpack.h if the compiler does not find <dlpack/dlpack.h>.
 install(FILES ${HUSK_DLPACK_INCLUDE}/dlpack/dlpack.h
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/husk COMPONENT dev)

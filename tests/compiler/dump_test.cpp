@@ -80,6 +80,20 @@ function f {
   EXPECT_NE(json.find("\"on_host\": true"), std::string::npos) << json;
 }
 
+// A vocabulary has megabytes. The report as JSON has all of it.
+TEST(Dump, ShortensLongTexts) {
+  const std::string text(60000, 'x'), program = "hir 1\nuser \"long\" \"" + text + "\"\n";
+  const auto bytes = compiled(program + std::string(kText).substr(6));
+  std::string error;
+  const auto artifact = Artifact::view(bytes, error);
+  ASSERT_TRUE(artifact) << error;
+  const std::string found = report_metadata(*artifact);
+  EXPECT_NE(found.find("user \"long\" \"" + text.substr(0, 200) + "\" and more, 60000 bytes\n"),
+            std::string::npos);
+  EXPECT_NE(found.find("user \"license\" \"MIT\""), std::string::npos);
+  EXPECT_NE(report_json(*artifact).find(text), std::string::npos);
+}
+
 TEST(Dump, Metadata) {
   const auto bytes = compiled(kText);
   std::string error;

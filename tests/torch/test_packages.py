@@ -27,6 +27,7 @@ BELOW = {
 ALLOWED = {
   "runtime": set(),
   "serve": {"runtime"},
+  "text": {"runtime"},
   "hir": set(),
   "inductor": set(),
   "fusion": {"inductor"},
@@ -39,7 +40,8 @@ ALLOWED = {
   "attention": {"hir", "inductor", "fusion", "lower", "cuda"},
   "devices": BELOW - {"runtime"},
   "jit": BELOW | {"devices"},
-  "": BELOW | {"devices", "jit"},
+  "": BELOW | {"devices", "jit", "text"},
+  "language": {"", "text", "quantized"},
 }
 
 # Kernels that are compiled from their text, which the exporter does not import.

@@ -14,7 +14,9 @@ from .errors import CompileError, Unsupported
 from .version import VERSION as __version__
 
 if TYPE_CHECKING:
-  from . import quantized
+  import types
+
+  from . import quantized, text
   from .compiled import save_compiled
   from .exporter import Function, export, write
   from .options import Options
@@ -40,11 +42,13 @@ if TYPE_CHECKING:
     load,
   )
 
+  language: types.ModuleType  # a package above this one, so it is not imported here
+
 # Names whose modules are imported when one of them is first used: the runtime needs no PyTorch and
 # none of the packages that PyTorch brings, and an export needs no library of Husk.
 _EXPORTER = ("Function", "Options", "export", "write")
 _COMPILED = ("save_compiled",)
-_PACKAGES = ("quantized",)
+_PACKAGES = ("language", "quantized", "text")
 _RUNTIME = (
   "CancelledError",
   "DeviceError",
@@ -93,9 +97,11 @@ __all__ = [
   "__version__",
   "export",
   "inspect",
+  "language",
   "load",
   "quantized",
   "save_compiled",
+  "text",
   "write",
 ]
 

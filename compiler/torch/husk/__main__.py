@@ -39,7 +39,8 @@ def parser() -> argparse.ArgumentParser:
     prog="python -m husk",
     description="Exports a PyTorch model to a Husk artifact.",
     epilog="example: python -m husk examples/models.py:gpt -o gpt.husk --target host:avx2 "
-    "--target cuda:h200. Other commands: `python -m husk tune` measures kernels for later exports; "
+    "--target cuda:h200. Other commands: `python -m husk llm` exports a language model with its "
+    "tokenizer; `python -m husk tune` measures kernels for later exports; "
     "`run`, `dump`, `check`, `bench` and `compile` call husk-run, husk-dump, husk-dump --check, "
     "husk-bench and huskc; each has --help. `check FILE --target NAME` says whether an artifact "
     "will run on a device that is not there.",
@@ -121,6 +122,20 @@ def _tune(words: Sequence[str]) -> int:
     return 1
 
 
+def _llm(words: Sequence[str]) -> int:
+  # Only this command needs what the module imports.
+  command = importlib.import_module("husk.language.command")
+  _show_log()
+  try:
+    command.main(words)
+  except _OWN as error:
+    if type(error).__module__.startswith("torch"):
+      raise
+    print(f"husk: {error}", file=sys.stderr)
+    return 1
+  return 0
+
+
 def _show_log() -> None:
   """Prints what the exporter logs, such as the time that each target took."""
   handler = logging.StreamHandler()
@@ -139,6 +154,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return check.main(words[1:])
   if words and words[0] == "tune":
     return _tune(words[1:])
+  if words and words[0] == "llm":
+    return _llm(words[1:])
   if words and words[0] in TOOLS:
     return _call_tool(words[0], words[1:])
   command = parser()

@@ -1,0 +1,127 @@
+"""The texts that a file carries beside its functions: tokenizer, chat template, settings. They are
+entries of its metadata, with a hash each:
+
+husk.text.model          the architecture, the numbers of tokens and slots, as JSON
+husk.text.tokenizer      tokenizer.json
+husk.text.chat_template  the template, in Jinja
+husk.text.roles          the template as prefixes and suffixes, as JSON, if it has that form
+husk.text.generation     the tokens that end a text, and the author's settings, as JSON
+husk.text.license        what the checkpoint says about its license
+husk.text.hashes         BLAKE2b-256 of each of the others, as JSON
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import Unsupported
+from ..quantized import GgufFile
+from ..text import chats
+from . import gguf_tokenizer
+
+PREFIX = "husk.text."
+# Settings of generation that a file keeps.
+_SETTINGS = ("do_sample", "temperature", "top_k", "top_p")
+
+
+@dataclasses.dataclass(frozen=True)
+class Files:
+  """Where the texts of a checkpoint are: a folder, a GGUF file, or nowhere."""
+
+  folder: pathlib.Path | None = None
+  gguf: GgufFile | None = None
+
+
+def texts(files: Files, described: Mapping[str, Any], model: Any) -> dict[str, str]:
+  """The entries of the metadata."""
+  if files.folder is not None:
+    found = _of_folder(files.folder)
+  elif files.gguf is not None:
+    found = gguf_tokenizer.texts(files.gguf)
+  else:
+    found = {}
+  generation = json.loads(found.pop("generation", "{}"))
+  generation = {**_settings(model), **generation}
+  if template := found.get("chat_template"):
+    roles = chats.roles(template, generation)
+    if roles is not None:
+      found["roles"] = _json(roles)
+  found["model"] = _json(described)
+  found["generation"] = _json(generation)
+  hashes = {
+    name: hashlib.blake2b(text.encode(), digest_size=32).hexdigest() for name, text in found.items()
+  }
+  found["hashes"] = _json(hashes)
+  return {PREFIX + name: text for name, text in sorted(found.items())}
+
+
+def _json(value: Any) -> str:
+  return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _settings(model: Any) -> dict[str, Any]:
+  """The settings of a model of transformers."""
+  config = getattr(model, "generation_config", None)
+  ends = getattr(config, "eos_token_id", None)
+  if ends is None:
+    ends = getattr(model.config.get_text_config(decoder=True), "eos_token_id", None)
+  result: dict[str, Any] = {"end": _list(ends)}
+  for name in _SETTINGS:
+    if (value := getattr(config, name, None)) is not None:
+      result[name] = value
+  return result
+
+
+def _list(value: Any) -> list[int]:
+  if value is None:
+    return []
+  return [int(one) for one in value] if isinstance(value, (list, tuple)) else [int(value)]
+
+
+def _of_folder(folder: pathlib.Path) -> dict[str, str]:
+  path = folder / "tokenizer.json"
+  if not path.is_file():
+    others = [name for name in ("tokenizer.model", "vocab.json") if (folder / name).is_file()]
+    if others:
+      raise Unsupported(
+        f"{folder} has its tokenizer in {others[0]}",
+        remedy="make tokenizer.json of it: transformers.AutoTokenizer.from_pretrained(folder)"
+        ".save_pretrained(folder)",
+      )
+    return {}
+  result = {"tokenizer": _json(json.loads(path.read_text(encoding="utf-8")))}
+  settings = _loaded(folder / "tokenizer_config.json")
+  template = settings.get("chat_template")
+  if isinstance(template, list):  # several, by name
+    template = next((one["template"] for one in template if one["name"] == "default"), None)
+  if (folder / "chat_template.jinja").is_file():
+    template = (folder / "chat_template.jinja").read_text(encoding="utf-8")
+  if template:
+    result["chat_template"] = template
+  generation: dict[str, Any] = {}
+  for name in ("bos_token", "eos_token"):
+    token = settings.get(name)
+    if token is not None:
+      generation[name] = token["content"] if isinstance(token, dict) else token
+  saved = _loaded(folder / "generation_config.json")
+  if "eos_token_id" in saved:
+    generation["end"] = _list(saved["eos_token_id"])
+  generation.update({name: saved[name] for name in _SETTINGS if saved.get(name) is not None})
+  result["generation"] = _json(generation)
+  for name in ("LICENSE", "LICENSE.txt", "LICENSE.md"):
+    if (folder / name).is_file():
+      result["license"] = (folder / name).read_text(encoding="utf-8", errors="replace")
+      break
+  return result
+
+
+def _loaded(path: pathlib.Path) -> dict[str, Any]:
+  if not path.is_file():
+    return {}
+  value = json.loads(path.read_text(encoding="utf-8"))
+  return value if isinstance(value, dict) else {}

@@ -1,0 +1,72 @@
+"""`python -m husk llm`: from a checkpoint to the file of a language model."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from .. import options
+from .exporting import DTYPES, export
+
+
+def parser() -> argparse.ArgumentParser:
+  arguments = argparse.ArgumentParser(
+    prog="python -m husk llm",
+    description="Exports a language model, with its tokenizer and its chat template, to one file. "
+    "Needs transformers.",
+    epilog="example: python -m husk llm SmolLM2-135M-Instruct.Q4_1.gguf -o smollm2.husk; then "
+    "husk-chat smollm2.husk",
+  )
+  arguments.add_argument(
+    "checkpoint",
+    help="a GGUF file, or a folder of Hugging Face's: config.json, safetensors, tokenizer.json",
+  )
+  arguments.add_argument("-o", "--output", required=True, help="the artifact to write")
+  arguments.add_argument(
+    "--max-tokens",
+    type=int,
+    metavar="N",
+    help="how many tokens a sequence may have; by default what the model allows, at most 4096",
+  )
+  arguments.add_argument(
+    "--slots",
+    type=int,
+    default=1,
+    metavar="N",
+    help="how many sequences are generated at the same time; 1 by default",
+  )
+  arguments.add_argument(
+    "--dtype", choices=DTYPES, help="the type in which the model computes; by default its own"
+  )
+  arguments.add_argument(
+    "--cache-dtype", choices=DTYPES, help="the type of the caches; by default that of the model"
+  )
+  arguments.add_argument(
+    "--activations",
+    choices=("exact", "quantized"),
+    default="exact",
+    help='"quantized" rounds the inputs of layers to 8 bits if the checkpoint asks for it',
+  )
+  arguments.add_argument(
+    "--tokenizer", metavar="DIR", help="a folder with tokenizer.json, if it is not the checkpoint's"
+  )
+  options.add_arguments(arguments)
+  return arguments
+
+
+def main(words: Sequence[str]) -> None:
+  """Runs the command. Raises what `export` raises."""
+  command = parser()
+  named = command.parse_args(words)
+  chosen = options.from_arguments(command, named)
+  export(
+    named.checkpoint,
+    named.output,
+    max_tokens=named.max_tokens,
+    slots=named.slots,
+    dtype=named.dtype,
+    cache_dtype=named.cache_dtype,
+    activations=named.activations,
+    tokenizer=named.tokenizer,
+    options=chosen,
+  )

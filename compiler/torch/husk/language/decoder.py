@@ -1,0 +1,186 @@
+"""`Decoder`: a language model of transformers with the functions of a file, and its caches as
+buffers."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+
+from ..errors import Unsupported
+from . import hooks
+
+# How far the logits of the exported way may be from those of the model as it is, as a part of the
+# largest logit. Rounding alone stays below.
+_TOLERANCES = {torch.float32: 1e-3, torch.float64: 1e-6}
+_HALF_TOLERANCE = 6e-2
+
+
+class _Step:
+  """Where the tokens of a call belong: their slots and positions (rows x tokens), the number of
+  positions of the cache that they may see, and the rows of a cache that the call reads."""
+
+  def __init__(self) -> None:
+    self.slots = self.positions = torch.zeros(1, 1, dtype=torch.int64)
+    self.span = 1
+    self.first = 0
+    self.rows = 1
+
+  def rows_of(self, buffer: torch.Tensor) -> torch.Tensor:
+    return buffer[self.first : self.first + self.rows]
+
+
+class _Recording(hooks.SlotLayer):
+  """A layer that notes the shapes of its keys and values, and keeps nothing."""
+
+  shapes: tuple[torch.Tensor, torch.Tensor] | None = None
+
+  def update(
+    self, key_states: torch.Tensor, value_states: torch.Tensor, *_args: Any, **_kwargs: Any
+  ) -> tuple[torch.Tensor, torch.Tensor]:
+    self.shapes = (key_states, value_states)
+    return key_states, value_states
+
+  def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+    return query_length, 0
+
+
+class Decoder(torch.nn.Module):
+  """A model with `slots` sequences of up to `max_tokens` tokens each.
+
+  `prefill` takes tokens of one sequence, and `decode` a token of each of the first sequences. Both
+  return the logits of the token that follows, and the most likely one. The caches have one position
+  more, `max_tokens`, which no token sees: slots that take no part in a step write there."""
+
+  def __init__(self, model: Any, slots: int, max_tokens: int, dtype: torch.dtype | None) -> None:
+    super().__init__()
+    self.model, self.slots, self.max_tokens = model, slots, max_tokens
+    parameters = inspect.signature(type(model).forward).parameters
+    self.cache_name = "cache" if "cache" in parameters else "past_key_values"
+    self.takes_last = "logits_to_keep" in parameters
+    if self.cache_name not in parameters:
+      raise _no_decoder(model, "takes no cache of keys and values")
+    self._step = _Step()
+    # torch takes a size for at least 2: one of 1 or 2 would be a constant.
+    self.rows = 3 if slots == 2 else slots
+    shapes = self._shapes()
+    for number, pair in enumerate(shapes):
+      for name, one in zip(("keys", "values"), pair, strict=True):
+        zeros = one.new_zeros(
+          (self.rows, one.shape[1], max_tokens + 1, one.shape[3]), dtype=dtype or one.dtype
+        )
+        self.register_buffer(f"{name}_{number}", zeros)
+    self.layers = len(shapes)
+
+  def _shapes(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """The keys and values of two tokens in each layer, from a run of the model."""
+    config = self.model.config.get_text_config(decoder=True)
+    device = next(self.model.parameters()).device
+    empty = torch.zeros(1, 0, 2, 0)
+    layers = [_Recording(self._step, empty, empty) for _ in range(config.num_hidden_layers)]
+    step = self._step
+    step.positions = torch.arange(2, device=device)[None]
+    step.slots = torch.zeros_like(step.positions)
+    with torch.no_grad():
+      logits = self._run(torch.zeros_like(step.positions), layers)
+    self.vocabulary = int(logits.shape[-1])
+    if all(layer.shapes is None for layer in layers):
+      raise _no_decoder(self.model, "keeps no keys and values in its cache")
+    while layers[-1].shapes is None:  # layers that read the keys of others
+      layers.pop()
+    missing = [str(i) for i, layer in enumerate(layers) if layer.shapes is None]
+    if missing:
+      raise _no_decoder(self.model, f"has layers without keys and values ({', '.join(missing)})")
+    return [layer.shapes for layer in layers if layer.shapes is not None]
+
+  def _run(self, tokens: torch.Tensor, layers: list[Any]) -> torch.Tensor:
+    """The logits of the last token of each row."""
+    keywords: dict[str, Any] = {
+      "input_ids": tokens,
+      "position_ids": self._step.positions,
+      "use_cache": True,
+      self.cache_name: hooks.cache_of(layers, self.model.config.model_type),
+    }
+    if self.takes_last:
+      keywords["logits_to_keep"] = 1
+    logits: torch.Tensor = self.model(**keywords).logits
+    return logits[:, -1].float()
+
+  def _next(self, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    layers = [
+      hooks.SlotLayer(self._step, getattr(self, f"keys_{i}"), getattr(self, f"values_{i}"))
+      for i in range(self.layers)
+    ]
+    logits = self._run(tokens, layers)
+    return logits.argmax(-1), logits
+
+  def prefill(
+    self, tokens: torch.Tensor, slot: int, position: int, span: int
+  ) -> tuple[torch.Tensor, torch.Tensor]:
+    """Takes `tokens` (int64[n]) of the sequence in `slot`, of which the first is at `position`.
+    `span` is how many positions of the cache are read, at least position + n. Returns the most
+    likely next token, as int64[1], and the logits as f32[1, vocabulary]."""
+    torch._check(span <= self.max_tokens)
+    torch._check(slot >= 0)
+    torch._check(slot < self.slots)
+    torch._check(position >= 0)
+    torch._check(position + tokens.shape[0] <= span)
+    step = self._step
+    step.positions = (torch.arange(tokens.shape[0], device=tokens.device) + position)[None]
+    step.slots = torch.zeros_like(step.positions) + slot
+    step.span, step.first, step.rows = span, slot, 1
+    return self._next(tokens[None])
+
+  def decode(
+    self, tokens: torch.Tensor, positions: torch.Tensor, span: int
+  ) -> tuple[torch.Tensor, torch.Tensor]:
+    """Takes a token (int64[n]) of each of the first n slots, at `positions` (int64[n]). `span` is
+    how many positions of the caches are read, more than the largest position. Returns the most
+    likely next tokens, as int64[n], and the logits as f32[n, vocabulary]."""
+    # Sizes that are known to be equal are not broadcast, for which torch would exclude 1.
+    torch._check(positions.shape[0] == tokens.shape[0])
+    torch._check(span <= self.max_tokens)
+    step = self._step
+    step.positions = positions[:, None]
+    step.slots = torch.arange(tokens.shape[0], device=tokens.device)[:, None]
+    step.span, step.first, step.rows = span, 0, tokens.shape[0]
+    return self._next(tokens[:, None])
+
+
+def _no_decoder(model: Any, reason: str) -> Unsupported:
+  return Unsupported(
+    f"the architecture {model.config.model_type!r} {reason}",
+    remedy="husk.language.export takes decoders of text that keep keys and values",
+  )
+
+
+def check(
+  decoder: Decoder, right: torch.Tensor, tokens: torch.Tensor, exact_cache: bool = True
+) -> None:
+  """Compares the decoder with `right`, the logits of the model as it is after the last of `tokens`
+  (int64[n]). The tokens are taken in two chunks and one by one, in a slot that is not the first if
+  there are several. The caches are zeros afterwards."""
+  count, slot = len(tokens), decoder.slots - 1
+  split, single = count // 2, count - 2
+  with torch.no_grad():
+    decoder.prefill(tokens[:split], slot, 0, split)
+    decoder.prefill(tokens[split:single], slot, split, single)
+    logits = right
+    for at in range(single, count):
+      row = torch.zeros(decoder.slots, dtype=torch.int64, device=tokens.device)
+      positions = row.clone()
+      row[slot], positions[slot] = tokens[at], at
+      _, found = decoder.decode(row, positions, at + 1)
+      logits = found[slot]
+    for buffer in decoder.buffers(recurse=False):
+      buffer.zero_()
+  error = float((logits - right).abs().max() / right.abs().max().clamp(min=1e-6))
+  dtype = decoder.get_buffer("keys_0").dtype
+  tolerance = _TOLERANCES.get(dtype, _HALF_TOLERANCE) if exact_cache else _HALF_TOLERANCE
+  if not error <= tolerance:
+    raise _no_decoder(
+      decoder.model,
+      "does not follow transformers' hooks for attention, masks and caches: by these its logits "
+      f"differ by {error:.2g} of the largest one",
+    )

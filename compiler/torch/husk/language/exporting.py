@@ -1,0 +1,204 @@
+"""`export`: from a checkpoint of a language model to a file with functions and text."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import pathlib
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from ..errors import Unsupported
+from ..exporter import Function
+from ..exporter import export as export_functions
+from ..options import Options, Path, merged
+from ..quantized import GgufFile
+from ..quantized import load as load_checkpoint
+from . import attachments, decoder, hooks, sampling
+
+_MOST_TOKENS = 4096  # by default, if the model allows more
+_MOST_CHUNK = 1024  # tokens of a prompt that one call takes: memory is planned for so many
+DTYPES = ("float32", "bfloat16", "float16")
+
+
+def export(
+  checkpoint: Path | torch.nn.Module,
+  path: Path,
+  *,
+  max_tokens: int | None = None,
+  slots: int = 1,
+  dtype: str | torch.dtype | None = None,
+  cache_dtype: str | torch.dtype | None = None,
+  activations: str = "exact",
+  tokenizer: Path | None = None,
+  options: Options | None = None,
+  **changes: Any,
+) -> pathlib.Path:
+  """Exports a language model to the artifact `path`, which `husk.text.load` and `husk-chat` run,
+  and returns `path`.
+
+  checkpoint: a GGUF file, a folder of Hugging Face's (config.json, safetensors, tokenizer.json), or
+    a model of transformers.
+  max_tokens: how many tokens a sequence may have; by default what the model allows, at most 4096.
+  slots: how many sequences the file can generate at the same time.
+  dtype: the type in which the model computes, such as "bfloat16"; by default that of the folder,
+    and f32 for a GGUF file.
+  cache_dtype: the type of the caches; by default that in which the model computes.
+  activations: as for husk.quantized.load.
+  tokenizer: a folder with tokenizer.json and its settings, if it is not that of the checkpoint.
+  options, changes: a husk.Options, and its fields: targets=("host",), quantize="int4" and others.
+
+  The file has the functions `prefill`, `decode` and `sample`, the caches as state, and the
+  tokenizer, the chat template and the settings of generation as metadata.
+
+  Needs transformers. Raises Unsupported for an architecture that is no decoder of text or does not
+  use transformers' hooks, CheckpointError if a checkpoint cannot be read.
+  """
+  options = merged(options, changes)
+  begin = time.monotonic()
+  model, files = _model(checkpoint, tokenizer, _dtype("dtype", dtype), activations)
+  config = model.config.get_text_config(decoder=True)
+  limit = getattr(config, "max_position_embeddings", None)
+  by_default: int = min(limit or _MOST_TOKENS, _MOST_TOKENS)
+  most = by_default if max_tokens is None else max_tokens
+  _check_sizes(most, slots, limit, model.config.model_type)
+  with decoder_of(model, slots, most, _dtype("cache_dtype", cache_dtype)) as module:
+    described = {
+      "architecture": model.config.model_type,
+      "max_tokens": most,
+      "slots": slots,
+      "chunk": min(most, _MOST_CHUNK),
+      "vocabulary": module.vocabulary,
+    }
+    texts = attachments.texts(files, described, model)
+    logging.getLogger("husk").info(
+      "%s: %s, ready to export in %.1f s", path, model.config.model_type, time.monotonic() - begin
+    )
+    options = dataclasses.replace(options, metadata={**texts, **options.metadata})
+    return export_functions(_functions(module), path, options=options)
+
+
+@contextlib.contextmanager
+def decoder_of(
+  model: Any, slots: int, max_tokens: int, cache_dtype: torch.dtype | None
+) -> Iterator[decoder.Decoder]:
+  """The module that is exported, which uses the model as long as this is open. Raises Unsupported
+  if its logits are not those of the model."""
+  kind = model.config.model_type
+  probe = torch.arange(8) * 7919 % model.config.get_text_config(decoder=True).vocab_size
+  with torch.no_grad():
+    right = model(input_ids=probe[None], use_cache=False).logits[0, -1].float()
+  with hooks.used_by(model):
+    try:
+      module = decoder.Decoder(model, slots, max_tokens, cache_dtype).eval()
+      decoder.check(module, right, probe, exact_cache=cache_dtype is None)
+    except (Unsupported, MemoryError):
+      raise
+    except Exception as error:
+      # Whatever code of a model does with a cache that is not one of transformers' own.
+      raise Unsupported(
+        f"the architecture {kind!r} does not run with Husk's cache "
+        f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''})",
+        remedy="husk.language.export takes decoders of text that keep keys and values",
+      ) from error
+    yield module
+
+
+def _model(
+  checkpoint: Any, tokenizer: Path | None, dtype: torch.dtype | None, activations: str
+) -> tuple[Any, attachments.Files]:
+  """The model, and where its tokenizer is."""
+  try:
+    import transformers  # pyright: ignore[reportMissingImports]
+  except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+      f"husk.language.export needs transformers ({error}): run `pip install transformers`",
+      name=error.name,
+    ) from error
+  folder = None if tokenizer is None else pathlib.Path(tokenizer)
+  if isinstance(checkpoint, torch.nn.Module):
+    if not isinstance(checkpoint, transformers.PreTrainedModel):
+      raise ValueError(
+        f"{type(checkpoint).__name__} is no model of transformers: husk.export takes other modules"
+      )
+    return checkpoint.eval(), attachments.Files(folder)
+  path = pathlib.Path(checkpoint)
+  if not path.exists():
+    raise FileNotFoundError(f"{path} is not there: give a GGUF file or a folder of Hugging Face's")
+  try:
+    model: Any = load_checkpoint(path, dtype=dtype, activations=activations)
+  except ValueError as error:
+    if "Unrecognized model" not in str(error) and "does not recognize" not in str(error):
+      raise
+    raise Unsupported(
+      f"{path}: transformers {transformers.__version__} does not know the architecture",
+      remedy=f"install a version that does ({str(error).splitlines()[0]})",
+    ) from error
+  if folder is None and path.is_dir():
+    folder = path
+  return model, attachments.Files(folder, GgufFile(path) if path.is_file() else None)
+
+
+def _dtype(name: str, value: str | torch.dtype | None) -> torch.dtype | None:
+  if value is None or isinstance(value, torch.dtype):
+    return value
+  if value not in DTYPES:
+    raise ValueError(f"{name}={value!r}: give one of {', '.join(map(repr, DTYPES))}")
+  found: torch.dtype = getattr(torch, value)
+  return found
+
+
+def _check_sizes(max_tokens: int, slots: int, limit: int | None, kind: str) -> None:
+  if max_tokens < 8:
+    raise ValueError(f"max_tokens={max_tokens}: give at least 8")
+  if limit is not None and max_tokens > limit:
+    raise ValueError(f"max_tokens={max_tokens}: this {kind} takes up to {limit} tokens")
+  if not 1 <= slots <= 1024:
+    raise ValueError(f"slots={slots}: give a number from 1 to 1024")
+
+
+def _functions(module: decoder.Decoder) -> Mapping[str, Function]:
+  """The functions of the file, with examples of their arguments. No example is 0, 1 or another
+  limit, which torch would take for the only value."""
+  auto, most = torch.export.Dim.AUTO, min(module.max_tokens, _MOST_CHUNK)
+  length = torch.export.Dim("length", min=1, max=most)
+  sampled: Any = torch.export.Dim("rows", min=1, max=max(module.rows, 3))
+  rows: Any = torch.export.Dim("rows", min=1, max=module.rows) if module.rows > 1 else None
+  count = min(2, module.slots)
+  numbers = torch.zeros(count, dtype=torch.int64)
+  two = torch.zeros(2)
+  return {
+    "prefill": Function(
+      module,
+      (torch.zeros(3, dtype=torch.int64), min(1, module.slots - 1), 2, 6),
+      dynamic_shapes={
+        "tokens": {0: length},
+        "slot": auto if module.slots > 1 else None,
+        "position": auto,
+        "span": auto,
+      },
+      method="prefill",
+    ),
+    "decode": Function(
+      module,
+      (numbers, numbers + 3, 6),
+      dynamic_shapes={
+        "tokens": rows and {0: rows},
+        "positions": rows and {0: rows},
+        "span": auto,
+      },
+      method="decode",
+    ),
+    "sample": Function(
+      sampling.Sampler(),
+      (torch.rand(2, module.vocabulary), two, two.long(), two, two.long(), two.long()),
+      dynamic_shapes={
+        name: {0: sampled}
+        for name in ("logits", "temperature", "top_k", "top_p", "seeds", "positions")
+      },
+    ),
+  }

@@ -1,0 +1,164 @@
+"""The hooks that transformers has for exporters: an implementation of attention, the masks that
+belong to it, and a cache whose layers are buffers of a module.
+
+Models of transformers call these three wherever they attend, so that their own code is exported,
+and no list of architectures is needed. `decoder.check` compares the result with the model as it
+is, since a model may bypass a hook."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from ..errors import Unsupported
+
+# What the hooks are called in transformers' tables.
+NAME = "husk"
+# The property of a configuration that names what the model uses.
+_USED = "_attn_implementation"
+
+
+def attention(
+  module: torch.nn.Module,
+  query: torch.Tensor,
+  key: torch.Tensor,
+  value: torch.Tensor,
+  attention_mask: torch.Tensor | None,
+  scaling: float | None = None,
+  dropout: float = 0.0,
+  softcap: float | None = None,
+  s_aux: torch.Tensor | None = None,
+  **_others: Any,
+) -> tuple[torch.Tensor, None]:
+  """Attention of queries to the keys and values of a cache, as transformers calls it. Heads may
+  share keys. `softcap` limits the scores, `s_aux` has a score for each head of a key without a
+  value (an attention sink). Returns rows x queries x heads x numbers."""
+  heads, shared = query.shape[1], key.shape[1]
+  if softcap is None and s_aux is None:
+    result = torch.nn.functional.scaled_dot_product_attention(
+      query, key, value, attn_mask=attention_mask, scale=scaling, enable_gqa=heads != shared
+    )
+    return result.transpose(1, 2).contiguous(), None
+  if heads != shared:
+    key = key.repeat_interleave(heads // shared, dim=1)
+    value = value.repeat_interleave(heads // shared, dim=1)
+  factor = query.shape[-1] ** -0.5 if scaling is None else scaling
+  scores = (query @ key.transpose(2, 3)).float() * factor
+  if softcap is not None:
+    scores = torch.tanh(scores / softcap) * softcap
+  if attention_mask is not None:
+    scores = scores.masked_fill(~attention_mask, float("-inf"))
+  if s_aux is not None:
+    sinks = s_aux.float().reshape(1, -1, 1, 1).expand(scores.shape[0], -1, scores.shape[2], 1)
+    scores = torch.cat([scores, sinks], dim=-1)
+  weights = torch.softmax(scores, dim=-1)
+  if s_aux is not None:
+    weights = weights[..., :-1]
+  return (weights.to(value.dtype) @ value).transpose(1, 2).contiguous(), None
+
+
+def mask(
+  batch_size: int,
+  q_length: int,
+  kv_length: int,
+  mask_function: Callable[..., torch.Tensor],
+  q_offset: torch.Tensor | int = 0,
+  kv_offset: int = 0,
+  device: Any = "cpu",
+  **_others: Any,
+) -> torch.Tensor:
+  """Which keys each query sees, as rows x 1 x queries x keys. `q_offset` is the position of the
+  first query of each row, so rows may be at positions of their own."""
+  queries = torch.arange(q_length, device=device)[None] + q_offset
+  keys = torch.arange(kv_length, device=device)[None, None, None] + kv_offset
+  rows = torch.arange(batch_size, device=device)[:, None, None, None]
+  head = torch.zeros(1, 1, 1, 1, dtype=torch.int64, device=device)
+  seen: torch.Tensor = mask_function(rows, head, queries[:, None, :, None], keys)
+  return seen.expand(batch_size, 1, q_length, kv_length)
+
+
+def register() -> None:
+  """Puts the hooks into the tables of transformers."""
+  from transformers import (  # pyright: ignore[reportMissingImports]
+    AttentionInterface,
+    AttentionMaskInterface,
+  )
+  from transformers.cache_utils import CacheLayerMixin  # pyright: ignore[reportMissingImports]
+
+  CacheLayerMixin.register(SlotLayer)
+  AttentionInterface.register(NAME, attention)
+  AttentionMaskInterface.register(NAME, mask)
+
+
+@contextlib.contextmanager
+def used_by(model: Any) -> Iterator[None]:
+  """Lets a model use the hooks while open."""
+  register()
+  before = getattr(model.config, _USED)
+  model.set_attn_implementation(NAME)
+  if getattr(model.config, _USED) != NAME:
+    raise Unsupported(
+      f"the architecture {model.config.model_type!r} computes attention by itself",
+      remedy="its code in transformers has no hook for attention (AttentionInterface), so it "
+      "cannot be exported as a language model; husk.export takes it with a wrapper of your own",
+    )
+  try:
+    yield
+  finally:
+    model.set_attn_implementation(before)
+
+
+class SlotLayer:
+  """The cache of one layer, as transformers calls it: two buffers of slots x heads x positions x
+  numbers. A call writes the positions of its tokens and returns those up to `step.span`."""
+
+  is_compileable = True
+  is_sliding = False
+  is_initialized = True
+
+  def __init__(self, step: Any, keys: torch.Tensor, values: torch.Tensor) -> None:
+    self.step, self.keys, self.values = step, keys, values
+
+  def update(
+    self, key_states: torch.Tensor, value_states: torch.Tensor, *_args: Any, **_kwargs: Any
+  ) -> tuple[torch.Tensor, torch.Tensor]:
+    step = self.step
+    for buffer, new in ((self.keys, key_states), (self.values, value_states)):
+      buffer[step.slots, :, step.positions] = new.transpose(1, 2).to(buffer.dtype)
+    keys, values = (step.rows_of(one)[:, :, : step.span] for one in (self.keys, self.values))
+    return keys.to(key_states.dtype), values.to(value_states.dtype)
+
+  def get_mask_sizes(self, _query_length: int) -> tuple[int, int]:
+    return self.step.span, 0
+
+  def get_seq_length(self) -> torch.Tensor:
+    return self.step.positions[:, :1]
+
+  def get_max_length(self) -> int:
+    return int(self.keys.shape[2]) - 1
+
+
+def cache_of(layers: Sequence[Any], model_type: str) -> Any:
+  """The layers as an object of transformers' class of caches. States that are no keys and values
+  are refused by name."""
+  from transformers.cache_utils import Cache  # pyright: ignore[reportMissingImports]
+
+  def refused(what: str) -> Callable[..., Any]:
+    def refuse(*_args: Any, **_kwargs: Any) -> Any:
+      raise Unsupported(
+        f"the architecture {model_type!r} has layers with {what}",
+        remedy="a language model of Husk keeps keys and values alone; state-space and hybrid "
+        "models cannot be exported yet",
+      )
+
+    return refuse
+
+  class SlotCache(Cache):
+    update_conv_state = refused("states of convolutions")
+    update_recurrent_state = refused("recurrent states")
+    has_previous_state = refused("recurrent states")
+
+  return SlotCache(layers=list(layers))

@@ -1,0 +1,60 @@
+// Byte-level BPE: the bytes of a word become tokens, and pairs of tokens one, the first rule of the
+// list first.
+#pragma once
+
+#include "text/vocabulary.h"
+
+namespace husk::text {
+
+class Merges {
+ public:
+  // What `encode` needs for a word; a call of the tokenizer keeps it for all words.
+  struct Symbol {
+    int32_t token;          // -1: joined to the one before
+    int32_t before, after;  // indices; -1: none
+  };
+  struct Candidate {
+    uint32_t rank;
+    int32_t at;  // the left one of the two symbols
+    int32_t token;
+  };
+  struct Scratch {
+    List<Symbol> symbols;
+    List<Candidate> heap;
+  };
+
+  Merges() = default;
+  Merges(const Merges&) = delete;
+  ~Merges() { free(slots_); }
+
+  // Prepares for so many rules.
+  Status allocate(size_t count, husk_error* error);
+  // Adds the next rule. The first of two rules for the same pair counts.
+  void add(int32_t left, int32_t right, int32_t joined);
+  // The tokens of single bytes. A byte without a token is left out of texts.
+  void find_bytes(const Vocabulary& vocabulary);
+  // Whether a word that is a token is that token, whatever the rules say.
+  void prefer_words(bool prefer) { prefers_words_ = prefer; }
+
+  // Appends the tokens of a word.
+  Status encode(const Vocabulary& vocabulary, Span word, Scratch& scratch, List<int32_t>& tokens,
+                husk_error* error) const;
+
+ private:
+  struct Rule {
+    uint64_t pair;  // the two tokens
+    uint32_t rank;
+    int32_t joined;
+  };
+  const Rule* find(int32_t left, int32_t right) const;
+  Rule* place(uint64_t pair) const;
+  Status propose(Scratch& scratch, int32_t at, husk_error* error) const;
+
+  Rule* slots_ = nullptr;  // a hash table; `joined` is -1 in an empty slot
+  size_t slot_count_ = 0;
+  uint32_t count_ = 0;
+  int32_t bytes_[256] = {};
+  bool prefers_words_ = false;
+};
+
+}  // namespace husk::text

@@ -1,0 +1,297 @@
+#include "text/tokenizer.h"
+
+#include <utf8proc.h>
+
+#include <initializer_list>
+
+#include <husk/text.h>
+
+#include "text/utf8.h"
+
+using namespace husk;        // NOLINT: the C functions below are those of this namespace
+using namespace husk::text;  // NOLINT
+
+namespace {
+
+// Fails with HUSK_UNSUPPORTED: a part of the tokenizer is of a kind that the library lacks.
+Status missing_kind(const Json& json, const JsonValue* value, const char* part, husk_error* error) {
+  const JsonValue* kind = json.member(value, "type");
+  const Span name = kind && kind->kind == JsonKind::string ? json.text(kind) : Span("without one");
+  return fail(error, HUSK_UNSUPPORTED,
+              "the %s of the tokenizer is of the kind '%.*s', which Husk "
+              "lacks: it has byte-level BPE",
+              part, static_cast<int>(name.size), name.data);
+}
+
+Status lacks(const char* what, husk_error* error) {
+  return fail(error, HUSK_INVALID_FILE, "the tokenizer lacks %s", what);
+}
+
+// Whether a text has only characters before U+0300, which are composed already.
+bool is_composed(Span text) {
+  for (size_t i = 0; i < text.size; ++i) {
+    if (static_cast<uint8_t>(text.data[i]) >= 0xCC) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Status husk_tokenizer::read_merges(const Json& json, const JsonValue* merges, husk_error* error) {
+  if (!merges || merges->kind != JsonKind::array) return lacks("the list of its rules", error);
+  HUSK_TRY(merges_.allocate(static_cast<size_t>(merges->number), error));
+  List<char> bytes;
+  for (const JsonValue* one = json.first(merges); one != json.end(merges); one = json.after(one)) {
+    Span left, right;
+    if (one->kind == JsonKind::string) {
+      const Span rule = json.text(one);
+      const void* space = rule.size ? memchr(rule.data, ' ', rule.size) : nullptr;
+      if (!space) return lacks("a space in a rule", error);
+      const auto at = static_cast<size_t>(static_cast<const char*>(space) - rule.data);
+      left = rule.slice(0, at);
+      right = rule.from(at + 1);
+    } else if (one->kind == JsonKind::array && one->number == 2 &&
+               one[1].kind == JsonKind::string && one[2].kind == JsonKind::string) {
+      left = json.text(one + 1);
+      right = json.text(one + 2);
+    } else {
+      return lacks("the two parts of a rule", error);
+    }
+    bytes.clear();
+    HUSK_TRY(append_bytes(left, bytes, error));
+    const size_t middle = bytes.size();
+    HUSK_TRY(append_bytes(right, bytes, error));
+    const Span both(bytes.data(), bytes.size());
+    const int32_t a = vocabulary.find(both.slice(0, middle)),
+                  b = vocabulary.find(both.from(middle));
+    const int32_t joined = vocabulary.find(both);
+    if (a < 0 || b < 0 || joined < 0) {
+      return fail(error, HUSK_INVALID_FILE,
+                  "a rule of the tokenizer joins '%.*s' and '%.*s', which "
+                  "are not in its vocabulary with what they make",
+                  static_cast<int>(left.size), left.data, static_cast<int>(right.size), right.data);
+    }
+    merges_.add(a, b, joined);
+  }
+  return Status::ok;
+}
+
+Status husk_tokenizer::read_model(const Json& json, const JsonValue* model, husk_error* error) {
+  const JsonValue* kind = json.member(model, "type");
+  if (kind && !json.has_text(model, "type", "BPE")) {
+    return missing_kind(json, model, "model", error);
+  }
+  if (json.has_true(model, "byte_fallback")) {
+    return fail(error, HUSK_UNSUPPORTED,
+                "the tokenizer has tokens for bytes that no other token "
+                "covers (byte_fallback), which Husk lacks: it has byte-level BPE");
+  }
+  for (const char* name : {"continuing_subword_prefix", "end_of_word_suffix"}) {
+    const JsonValue* found = json.member(model, name);
+    if (found && found->bytes > 0) {
+      return fail(error, HUSK_UNSUPPORTED, "the tokenizer has a %s, which Husk lacks", name);
+    }
+  }
+  const JsonValue* vocab = json.member(model, "vocab");
+  if (!vocab || vocab->kind != JsonKind::object) return lacks("its vocabulary", error);
+  List<char> bytes;
+  for (const JsonValue* one = json.first(vocab); one != json.end(vocab);
+       one = json.after(one + 1)) {
+    if (one[1].kind != JsonKind::number) return lacks("the number of a token", error);
+    if (!(one[1].number >= 0 && one[1].number < 1 << 24)) return lacks("a small number", error);
+    bytes.clear();
+    HUSK_TRY(append_bytes(json.text(one), bytes, error));
+    HUSK_TRY(
+        vocabulary.add(static_cast<int32_t>(one[1].number), {bytes.data(), bytes.size()}, error));
+  }
+  merges_.find_bytes(vocabulary);
+  merges_.prefer_words(json.has_true(model, "ignore_merges"));
+  return read_merges(json, json.member(model, "merges"), error);
+}
+
+Status husk_tokenizer::read_normalizer(const Json& json, const JsonValue* value,
+                                       husk_error* error) {
+  if (!value) return Status::ok;
+  if (!json.has_text(value, "type", "NFC")) return missing_kind(json, value, "normalizer", error);
+  composes_ = true;
+  return Status::ok;
+}
+
+Status husk_tokenizer::read_template(const Json& json, const JsonValue* value, husk_error* error) {
+  if (!value || json.has_text(value, "type", "ByteLevel")) return Status::ok;
+  if (json.has_text(value, "type", "Sequence")) {
+    const JsonValue* parts = json.member(value, "processors");
+    if (!parts || parts->kind != JsonKind::array) return lacks("its processors", error);
+    for (const JsonValue* one = json.first(parts); one != json.end(parts); one = json.after(one)) {
+      if (json.has_text(one, "type", "Sequence")) {
+        return missing_kind(json, one, "post_processor", error);
+      }
+      HUSK_TRY(read_template(json, one, error));
+    }
+    return Status::ok;
+  }
+  if (!json.has_text(value, "type", "TemplateProcessing")) {
+    return missing_kind(json, value, "post_processor", error);
+  }
+  const JsonValue *parts = json.member(value, "single"),
+                  *tokens = json.member(value, "special_tokens");
+  if (!parts || parts->kind != JsonKind::array) return lacks("the template of a text", error);
+  List<int32_t>* to = &before_;
+  for (const JsonValue* one = json.first(parts); one != json.end(parts); one = json.after(one)) {
+    if (json.member(one, "Sequence")) {
+      to = &after_;
+      continue;
+    }
+    const JsonValue* name = json.member(json.member(one, "SpecialToken"), "id");
+    if (!name || name->kind != JsonKind::string || !tokens || tokens->kind != JsonKind::object) {
+      return lacks("a token of its template", error);
+    }
+    const JsonValue* ids = nullptr;
+    for (const JsonValue* token = json.first(tokens); token != json.end(tokens);
+         token = json.after(token + 1)) {
+      if (equal(json.text(token), json.text(name))) ids = json.member(token + 1, "ids");
+    }
+    if (!ids || ids->kind != JsonKind::array) return lacks("a token of its template", error);
+    for (const JsonValue* id = json.first(ids); id != json.end(ids); id = json.after(id)) {
+      const auto number = id->kind == JsonKind::number ? static_cast<int32_t>(id->number) : -1;
+      if (!vocabulary.has(number)) return lacks("a token of its template", error);
+      HUSK_TRY(to->push(number, error));
+    }
+  }
+  return Status::ok;
+}
+
+Status husk_tokenizer::read(Span source, husk_error* error) {
+  Json json;
+  HUSK_TRY(json.parse(source, error));
+  const JsonValue* root = json.root();
+  const JsonValue* model = json.member(root, "model");
+  if (!model || model->kind != JsonKind::object) return lacks("a model", error);
+  const JsonValue* decoder = json.member(root, "decoder");
+  // First what refuses a tokenizer, and then what takes time.
+  if (const JsonValue* words = json.member(root, "pre_tokenizer")) {
+    HUSK_TRY(splits_.read(json, words, error));
+  }
+  const JsonValue* kind = json.member(model, "type");
+  if (kind && !json.has_text(model, "type", "BPE")) {
+    return missing_kind(json, model, "model", error);
+  }
+  if (!splits_.has_bytes() || !decoder || !json.has_text(decoder, "type", "ByteLevel")) {
+    return fail(error, HUSK_UNSUPPORTED,
+                "the tokenizer is a BPE of characters, which Husk lacks: it "
+                "has byte-level BPE (pre_tokenizer and decoder ByteLevel)");
+  }
+  HUSK_TRY(read_normalizer(json, json.member(root, "normalizer"), error));
+  HUSK_TRY(read_model(json, model, error));
+  HUSK_TRY(added_.read(json, json.member(root, "added_tokens"), vocabulary, error));
+  return read_template(json, json.member(root, "post_processor"), error);
+}
+
+Status husk_tokenizer::encode_words(Span text, List<int32_t>& tokens, husk_error* error) const {
+  List<Span> words, scratch;
+  HUSK_TRY(words.push(text, error));
+  HUSK_TRY(splits_.split(words, scratch, error));
+  Merges::Scratch symbols;
+  for (const Span& word : words) {
+    HUSK_TRY(merges_.encode(vocabulary, word, symbols, tokens, error));
+  }
+  return Status::ok;
+}
+
+// Characters between tokens that are found in the text as it is.
+Status husk_tokenizer::encode_part(Span text, bool plain, List<int32_t>& tokens,
+                                   husk_error* error) const {
+  List<char> composed;
+  if (composes_ && !is_composed(text)) {
+    uint8_t* made = nullptr;
+    const utf8proc_ssize_t length = utf8proc_map(
+        reinterpret_cast<const uint8_t*>(text.data), static_cast<utf8proc_ssize_t>(text.size),
+        &made, static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+    if (length < 0) {
+      return fail(error, HUSK_OUT_OF_MEMORY, "the text cannot be composed: %s",
+                  utf8proc_errmsg(length));
+    }
+    const Status status = composed.append(reinterpret_cast<char*>(made),
+                                          static_cast<size_t>(length), error);
+    free(made);
+    HUSK_TRY(status);
+    text = {composed.data(), composed.size()};
+  }
+  List<Part> parts;
+  if (added_.has_normalized()) {
+    HUSK_TRY(added_.split(text, true, plain, parts, error));
+  } else {
+    HUSK_TRY(parts.push({text, -1}, error));
+  }
+  for (const Part& part : parts) {
+    HUSK_TRY(part.token < 0 ? encode_words(part.text, tokens, error)
+                            : tokens.push(part.token, error));
+  }
+  return Status::ok;
+}
+
+Status husk_tokenizer::encode(Span text, uint32_t options, List<int32_t>& tokens,
+                              husk_error* error) const {
+  HUSK_TRY(check_utf8(text, error));
+  const bool is_plain = options & HUSK_TEXT_PLAIN, adds = options & HUSK_TEXT_ADD_SPECIAL;
+  if (adds) HUSK_TRY(tokens.append(before_.data(), before_.size(), error));
+  List<Part> parts;
+  HUSK_TRY(added_.split(text, false, is_plain, parts, error));
+  for (const Part& part : parts) {
+    HUSK_TRY(part.token < 0 ? encode_part(part.text, is_plain, tokens, error)
+                            : tokens.push(part.token, error));
+  }
+  return adds ? tokens.append(after_.data(), after_.size(), error) : Status::ok;
+}
+
+husk_status husk_tokenizer_create(const char* json, size_t bytes, husk_tokenizer** tokenizer,
+                                  husk_error* error) {
+  if (!tokenizer) return null_argument(error, "tokenizer_create", ": tokenizer");
+  *tokenizer = nullptr;
+  if (!json) return null_argument(error, "tokenizer_create", ": json");
+  auto* created = create<husk_tokenizer>(error);
+  if (!created) return HUSK_OUT_OF_MEMORY;
+  const Status status = created->read({json, bytes}, error);
+  if (failed(status)) {
+    destroy(created);
+    return static_cast<husk_status>(status);
+  }
+  *tokenizer = created;
+  return HUSK_OK;
+}
+
+void husk_tokenizer_release(husk_tokenizer* tokenizer) { destroy(tokenizer); }
+
+uint32_t husk_tokenizer_size(const husk_tokenizer* tokenizer) {
+  return tokenizer ? static_cast<uint32_t>(tokenizer->vocabulary.size()) : 0;
+}
+
+const char* husk_tokenizer_token(const husk_tokenizer* tokenizer, int32_t token, size_t* bytes) {
+  if (!tokenizer || !bytes || !tokenizer->vocabulary.has(token)) return nullptr;
+  const Span found = tokenizer->vocabulary.bytes(token);
+  *bytes = found.size;
+  return found.data;
+}
+
+int husk_tokenizer_is_special(const husk_tokenizer* tokenizer, int32_t token) {
+  return tokenizer && tokenizer->vocabulary.is_special(token);
+}
+
+husk_status husk_tokenizer_encode(const husk_tokenizer* tokenizer, const char* text, size_t bytes,
+                                  uint32_t options, int32_t* tokens, size_t capacity, size_t* count,
+                                  husk_error* error) {
+  if (!tokenizer || !count || (!text && bytes) || (!tokens && capacity)) {
+    return null_argument(error, "tokenizer_encode");
+  }
+  if (options & ~static_cast<uint32_t>(HUSK_TEXT_ADD_SPECIAL | HUSK_TEXT_PLAIN)) {
+    return static_cast<husk_status>(
+        fail(error, HUSK_INVALID_ARGUMENT, "husk_tokenizer_encode: options is 0x%x", options));
+  }
+  List<int32_t> found;
+  const Status status = tokenizer->encode({text, bytes}, options, found, error);
+  if (failed(status)) return static_cast<husk_status>(status);
+  *count = found.size();
+  const size_t written = found.size() < capacity ? found.size() : capacity;
+  if (written) memcpy(tokens, found.data(), written * sizeof(int32_t));
+  return HUSK_OK;
+}

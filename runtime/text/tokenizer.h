@@ -1,0 +1,35 @@
+// A tokenizer, as tokenizer.json describes it.
+#pragma once
+
+#include "text/added.h"
+#include "text/merges.h"
+#include "text/splits.h"
+
+struct husk_tokenizer {
+ public:
+  husk::Status read(husk::text::Span json, husk_error* error);
+  husk::Status encode(husk::text::Span text, uint32_t options, husk::text::List<int32_t>& tokens,
+                      husk_error* error) const;
+
+  husk::text::Vocabulary vocabulary;
+
+ private:
+  husk::Status read_model(const husk::text::Json& json, const husk::text::JsonValue* model,
+                          husk_error* error);
+  husk::Status read_merges(const husk::text::Json& json, const husk::text::JsonValue* merges,
+                           husk_error* error);
+  husk::Status read_normalizer(const husk::text::Json& json, const husk::text::JsonValue* value,
+                               husk_error* error);
+  husk::Status read_template(const husk::text::Json& json, const husk::text::JsonValue* value,
+                             husk_error* error);
+  husk::Status encode_part(husk::text::Span text, bool plain, husk::text::List<int32_t>& tokens,
+                           husk_error* error) const;
+  husk::Status encode_words(husk::text::Span text, husk::text::List<int32_t>& tokens,
+                            husk_error* error) const;
+
+  husk::text::AddedTokens added_;
+  husk::text::Merges merges_;
+  husk::text::Splits splits_;
+  husk::text::List<int32_t> before_, after_;  // tokens that belong around each text
+  bool composes_ = false;                     // characters are composed first (NFC)
+};

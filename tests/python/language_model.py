@@ -1,0 +1,128 @@
+"""A small language model with transformers' hooks: Llama of transformers if that is installed, else
+a decoder of the same form, with a stand-in for the parts of transformers that hooks are."""
+
+import abc
+import importlib.util
+import sys
+import types
+
+import torch
+from torch.nn import functional
+
+VOCABULARY, LIMIT, LAYERS, HEADS, SHARED, HEAD = 263, 512, 2, 4, 2, 8
+
+
+class Config(types.SimpleNamespace):
+  def get_text_config(self, decoder=False):
+    return self
+
+
+def stand_in():
+  """The names of transformers that husk.language uses."""
+  module, caches = types.ModuleType("transformers"), types.ModuleType("transformers.cache_utils")
+
+  class Cache:
+    def __init__(self, layers):
+      self.layers = layers
+
+    def update(self, keys, values, layer, **others):
+      return self.layers[layer].update(keys, values, **others)
+
+  class Table(dict):
+    @classmethod
+    def register(cls, name, function):
+      cls.functions[name] = function
+
+  caches.Cache, caches.CacheLayerMixin = Cache, type("CacheLayerMixin", (abc.ABC,), {})
+  module.AttentionInterface = type("AttentionInterface", (Table,), {"functions": {}})
+  module.AttentionMaskInterface = type("AttentionMaskInterface", (Table,), {"functions": {}})
+  module.PreTrainedModel, module.cache_utils = torch.nn.Module, caches
+  return {"transformers": module, "transformers.cache_utils": caches}
+
+
+def turned(x, positions):
+  """Rotary embeddings of rows x heads x tokens x numbers."""
+  frequencies = 1e4 ** -(torch.arange(0, HEAD, 2) / HEAD)
+  angles = positions[:, None, :, None] * frequencies
+  angles = torch.cat([angles, angles], dim=-1)
+  a, b = x.chunk(2, dim=-1)
+  return x * angles.cos() + torch.cat([-b, a], dim=-1) * angles.sin()
+
+
+class Decoder(torch.nn.Module):
+  """Embeddings, layers of attention alone, and a head."""
+
+  def __init__(self):
+    super().__init__()
+    self.config = Config(
+      model_type="small",
+      num_hidden_layers=LAYERS,
+      vocab_size=VOCABULARY,
+      max_position_embeddings=LIMIT,
+      eos_token_id=2,
+      _attn_implementation="eager",
+    )
+    width = HEADS * HEAD
+    self.embedding = torch.nn.Embedding(VOCABULARY, width)
+    self.queries = torch.nn.ModuleList(torch.nn.Linear(width, width) for _ in range(LAYERS))
+    self.both = torch.nn.ModuleList(
+      torch.nn.Linear(width, 2 * SHARED * HEAD) for _ in range(LAYERS)
+    )
+    self.head = torch.nn.Linear(width, VOCABULARY)
+
+  def set_attn_implementation(self, name):
+    self.config._attn_implementation = name
+
+  def forward(self, input_ids, position_ids=None, use_cache=None, cache=None, logits_to_keep=0):
+    import transformers
+
+    x, (rows, count) = self.embedding(input_ids), input_ids.shape
+    if position_ids is None:
+      position_ids = torch.arange(count)[None]
+    name, mask = self.config._attn_implementation, None
+    if cache is not None:
+      mask = transformers.AttentionMaskInterface.functions[name](
+        batch_size=rows,
+        q_length=count,
+        kv_length=cache.layers[0].get_mask_sizes(count)[0],
+        q_offset=cache.layers[0].get_seq_length(),
+        mask_function=lambda row, head, query, key: key <= query,
+      )
+    for layer in range(LAYERS):
+      query = self.queries[layer](x).view(rows, count, HEADS, HEAD).transpose(1, 2)
+      keys, values = (
+        self.both[layer](x).view(rows, count, 2 * SHARED, HEAD).transpose(1, 2).chunk(2, dim=1)
+      )
+      query, keys = turned(query, position_ids), turned(keys, position_ids)
+      if cache is None:
+        mixed = functional.scaled_dot_product_attention(
+          query, keys, values, is_causal=True, enable_gqa=True
+        ).transpose(1, 2)
+      else:
+        keys, values = cache.update(keys, values, layer)
+        function = transformers.AttentionInterface.functions[name]
+        mixed, _ = function(self, query, keys, values, mask, scaling=HEAD**-0.5)
+      x = x + mixed.reshape(rows, count, -1)
+    return types.SimpleNamespace(logits=self.head(x[:, -logits_to_keep:]))
+
+
+def make(monkeypatch):
+  """The model, in eval mode. A stand-in stays in sys.modules as long as the test."""
+  torch.manual_seed(0)
+  if importlib.util.find_spec("transformers") is None:
+    for name, module in stand_in().items():
+      monkeypatch.setitem(sys.modules, name, module)
+    return Decoder().eval()
+  import transformers
+
+  config = transformers.LlamaConfig(
+    vocab_size=VOCABULARY,
+    hidden_size=HEADS * HEAD,
+    intermediate_size=48,
+    num_hidden_layers=LAYERS,
+    num_attention_heads=HEADS,
+    num_key_value_heads=SHARED,
+    max_position_embeddings=LIMIT,
+    eos_token_id=2,
+  )
+  return transformers.LlamaForCausalLM(config).eval()

@@ -1,0 +1,209 @@
+"""Language models of many architectures, from small random configurations: their texts from a file
+of Husk against those of transformers' `generate`.
+
+    python tests/torch/nets/language_models.py [ARCHITECTURE...] [--target host:avx2] [--eager]
+
+Needs transformers. Each model is exported with three slots; prompts of 1 to 300 tokens are
+continued by up to 64 tokens, greedily, each alone, and then all of them in the slots, which they
+join and leave. --eager compares the logits of the way that is exported, and exports nothing. An
+architecture that is refused by name is counted apart. The exit status is 1 if a token is wrong or
+another exception is raised."""
+
+import argparse
+import logging
+import pathlib
+import sys
+import tempfile
+import time
+
+import torch
+
+HERE = pathlib.Path(__file__).parent
+sys.path.insert(0, str(HERE.parents[2] / "compiler" / "torch"))
+
+import husk  # noqa: E402
+
+VOCABULARY, MOST, SLOTS, NEW = 256, 384, 3, 64
+LENGTHS = (1, 2, 5, 17, 64, 130, 300)
+COMMON = {
+  "vocab_size": VOCABULARY,
+  "hidden_size": 64,
+  "intermediate_size": 128,
+  "num_hidden_layers": 2,
+  "num_attention_heads": 4,
+  "num_key_value_heads": 2,
+  "head_dim": 16,
+  "max_position_embeddings": 512,
+  "pad_token_id": 0,
+  "bos_token_id": 1,
+  "eos_token_id": 2,
+}
+WINDOW = {"sliding_window": 16}
+BOTH = {**WINDOW, "layer_types": ["sliding_attention", "full_attention"]}
+EXPERTS = {
+  "num_experts": 4,
+  "num_local_experts": 4,
+  "n_routed_experts": 4,
+  "num_experts_per_tok": 2,
+  "moe_intermediate_size": 32,
+  "shared_expert_intermediate_size": 32,
+}
+LATENT = {
+  **EXPERTS,
+  "n_group": 1,
+  "topk_group": 1,
+  "kv_lora_rank": 16,
+  "q_lora_rank": 16,
+  "qk_rope_head_dim": 8,
+  "qk_nope_head_dim": 8,
+  "v_head_dim": 16,
+  "first_k_dense_replace": 1,
+  "head_dim": 8,
+  "num_key_value_heads": 4,
+}
+# Configurations with other names of fields.
+GPT2 = {"vocab_size": VOCABULARY, "n_embd": 64, "n_head": 4, "n_layer": 2, "n_positions": 512}
+GPT2 |= {"bos_token_id": 1, "eos_token_id": 2, "rotary_dim": 8}
+ARCHITECTURES = {
+  "apertus": {},
+  "arcee": {},
+  "bitnet": {},
+  "codegen": GPT2,
+  "cohere": {},
+  "cohere2": BOTH,
+  "deepseek_v2": LATENT,
+  "deepseek_v3": LATENT,
+  "diffllama": {},
+  "doge": {},
+  "ernie4_5": {},
+  "exaone4": BOTH,
+  "gemma": {},
+  "gemma2": {**BOTH, "query_pre_attn_scalar": 16},
+  "gemma3_text": {**BOTH, "query_pre_attn_scalar": 16},
+  "glm": {},
+  "glm4": {},
+  "gpt2": GPT2,
+  "gpt_bigcode": GPT2,
+  "gpt_neox": {},
+  "gpt_oss": {**BOTH, **EXPERTS},
+  "gptj": GPT2,
+  "granite": {},
+  "granitemoe": EXPERTS,
+  "helium": {},
+  "hunyuan_v1_dense": {},
+  "jetmoe": {},
+  "llama": {},
+  "mistral": WINDOW,
+  "mixtral": EXPERTS,
+  "nemotron": {},
+  "olmo": {},
+  "olmo2": {},
+  "olmo3": BOTH,
+  "olmoe": EXPERTS,
+  "persimmon": {},
+  "phi": {},
+  "phi3": WINDOW,
+  "phimoe": EXPERTS,
+  "qwen2": {},
+  "qwen2_moe": EXPERTS,
+  "qwen3": {},
+  "qwen3_moe": EXPERTS,
+  "seed_oss": {},
+  "smollm3": {},
+  "stablelm": {},
+  "starcoder2": {},
+  "vaultgemma": {**BOTH, "query_pre_attn_scalar": 16},
+  # Those that are refused by name.
+  "bloom": {"vocab_size": VOCABULARY, "hidden_size": 64, "n_head": 4, "n_layer": 2},
+  "opt": {**COMMON, "ffn_dim": 128, "word_embed_proj_dim": 64},
+  "recurrent_gemma": {},
+  "qwen3_next": EXPERTS,
+}
+
+
+def model_of(name):
+  import transformers
+
+  torch.manual_seed(0)
+  fields = ARCHITECTURES[name]
+  if "n_layer" not in fields:
+    fields = {**COMMON, **fields}
+  config = transformers.AutoConfig.for_model(name, **fields)
+  return transformers.AutoModelForCausalLM.from_config(config).eval()
+
+
+def prompts():
+  random = torch.Generator().manual_seed(1)
+  return [torch.randint(3, VOCABULARY, (n,), generator=random).tolist() for n in LENGTHS]
+
+
+def right_tokens(model, prompt):
+  tokens = torch.tensor([prompt])
+  with torch.no_grad():
+    made = model.generate(
+      tokens,
+      attention_mask=torch.ones_like(tokens),
+      max_new_tokens=min(NEW, MOST + 1 - len(prompt)),
+      do_sample=False,
+      pad_token_id=0,
+      eos_token_id=2,
+    )
+  return made[0, len(prompt) :].tolist()
+
+
+def compare(name, path, target):
+  """How many texts differ, alone and together."""
+  model = model_of(name)
+  right = [right_tokens(model, prompt) for prompt in prompts()]
+  husk.language.export(model, path, slots=SLOTS, max_tokens=MOST, targets=(target,))
+  loaded = husk.text.load(path)
+  alone = []
+  for prompt in prompts():
+    request = loaded.submit(prompt, max_new_tokens=NEW)
+    loaded.run()
+    alone.append(request.tokens)
+  together = [loaded.submit(prompt, max_new_tokens=NEW) for prompt in prompts()]
+  loaded.run()
+  return (
+    sum(a != b for a, b in zip(alone, right, strict=True)),
+    sum(a.tokens != b for a, b in zip(together, right, strict=True)),
+  )
+
+
+def compare_logits(name):
+  from husk.language import exporting
+
+  with exporting.decoder_of(model_of(name), SLOTS, MOST, None):
+    return 0, 0
+
+
+def main():
+  parser = argparse.ArgumentParser(description=__doc__)
+  parser.add_argument("names", nargs="*", metavar="ARCHITECTURE")
+  parser.add_argument("--target", default="host:avx2")
+  parser.add_argument("--eager", action="store_true")
+  options = parser.parse_args()
+  logging.getLogger("transformers").setLevel(logging.ERROR)
+  counts = {"equal": 0, "refused": 0, "different": 0, "failed": 0}
+  with tempfile.TemporaryDirectory() as folder:
+    for name in options.names or ARCHITECTURES:
+      begin = time.perf_counter()
+      try:
+        if options.eager:
+          alone, together = compare_logits(name)
+        else:
+          alone, together = compare(name, pathlib.Path(folder) / "model.husk", options.target)
+        kind = "different" if alone or together else "equal"
+        text = f"{kind}: {alone} and {together} of {len(LENGTHS)} texts differ"
+      except husk.Unsupported as error:
+        kind, text = "refused", f"refused: {error}"
+      except Exception as error:
+        kind, text = "failed", f"{type(error).__name__}: {str(error)[:300]}"
+      counts[kind] += 1
+      print(f"{name}, {time.perf_counter() - begin:.0f} s, {text}", flush=True)
+  print(", ".join(f"{count} {kind}" for kind, count in counts.items()))
+  return 1 if counts["different"] or counts["failed"] else 0
+
+
+if __name__ == "__main__":
+  sys.exit(main())
