@@ -55,7 +55,10 @@ def peer(model, x, folder, threads):
   plain, codes = folder / "plain.onnx", folder / "codes.onnx"
   torch.onnx.export(model, (x,), str(plain), dynamo=False, input_names=["x"], opset_version=17)
   quantization.shape_inference.quant_pre_process(plain, plain)
-  quantization.quantize_static(plain, codes, Calibration(x), per_channel=True)
+  unsigned = quantization.QuantType.QUInt8
+  quantization.quantize_static(
+    plain, codes, Calibration(x), per_channel=True, activation_type=unsigned
+  )
   options = onnxruntime.SessionOptions()
   options.intra_op_num_threads = threads
   session = onnxruntime.InferenceSession(codes, options)
