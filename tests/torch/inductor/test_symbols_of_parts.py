@@ -1,4 +1,4 @@
-"""Nodes that define the size of a part of a tensor come after what defines the size of the whole."""
+"""What defines the size of a part of a tensor comes after what defines the size of the whole."""
 
 import pytest
 import sympy

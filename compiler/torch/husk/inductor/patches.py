@@ -110,12 +110,12 @@ _NUMBERS_OF_PARTS = {
 def _symbols_of(fields: tuple[str, ...]) -> Callable[..., Any]:
   """Inductor sees the symbols of the ends alone. So such a node may come before the one that
   defines the size of the whole tensor, if that is a number of the data."""
-  from torch._inductor import ir
+  from torch._inductor.utils import get_free_symbols
 
   def get_free_symbol_uses(self: InductorObject, unbacked_only: bool = False) -> Any:
-    found = ir.get_free_symbols(getattr(self, fields[0]), unbacked_only)
+    found = get_free_symbols(getattr(self, fields[0]), unbacked_only)
     for name in fields[1:]:
-      found = found.union(ir.get_free_symbols(getattr(self, name), unbacked_only))
+      found = found.union(get_free_symbols(getattr(self, name), unbacked_only))
     return found
 
   return get_free_symbol_uses

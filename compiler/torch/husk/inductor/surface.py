@@ -282,7 +282,6 @@ SURFACE: dict[str, tuple[Names, ...]] = {
       "forgets the symbols of the size of the whole (patches.py)",
       of="DynamicSelectStorageOffset DynamicSliceSize",
     ),
-    uses("get_free_symbols", "the symbols of an expression"),
     uses(
       "unbacked_offset_symbol index base_offset base_dim_stride size clamp",
       "where a part begins whose index is a number of the data",
