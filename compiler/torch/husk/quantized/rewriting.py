@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 @dataclasses.dataclass(frozen=True)
 class _Product:
   """A node that multiplies `input` with a matrix of k x n, or, if `has_rows`, of n x k; or one that
-  looks up rows of the matrix. With `groups` the weight is a stack of such matrices. A weight that is
-  packed codes has scales and offsets in `scales`, for groups of `group` elements."""
+  looks up rows of the matrix. With `groups` the weight is a stack of such matrices. A weight that
+  is packed codes has scales and offsets in `scales`, for groups of `group` elements."""
 
   node: torch.fx.Node
   input: torch.fx.Node
