@@ -142,7 +142,7 @@ class BlobSizes {
 };
 
 // A text in quotes. Of a long one, such as a vocabulary, the beginning and the size.
-std::string shortened(const std::string& text) {
+std::string quoted_beginning(const std::string& text) {
   constexpr size_t kMost = 50000, kBeginning = 200;
   if (text.size() <= kMost) return quote(text);
   size_t end = kBeginning;  // not inside of a character
@@ -161,7 +161,7 @@ std::string report_metadata(const Artifact& artifact) {
   if (!artifact.weights().empty()) out.put("weights beside the file, in {}", artifact.weights());
   for (uint32_t i = 0; i < count(p.metadata()); ++i)
     out.put("user {} {}", quote(p.metadata()->Get(i)->key()->str()),
-            shortened(p.metadata()->Get(i)->value()->str()));
+            quoted_beginning(p.metadata()->Get(i)->value()->str()));
   if (p.pytree()) out.put("tree {}", quote(p.pytree()->str()));
   for (uint32_t i = 0; i < count(p.asserts()); ++i)
     out.put("assert {} {}", i + 1, quote(p.asserts()->Get(i)->str()));

@@ -42,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
     "--cache-dtype", choices=DTYPES, help="the type of the caches; by default that of the model"
   )
   arguments.add_argument(
-    "--activations",
+    "--checkpoint-activations",
     choices=("exact", "quantized"),
     default="exact",
     help='"quantized" rounds the inputs of layers to 8 bits if the checkpoint asks for it',
@@ -66,7 +66,7 @@ def main(words: Sequence[str]) -> None:
     slots=named.slots,
     dtype=named.dtype,
     cache_dtype=named.cache_dtype,
-    activations=named.activations,
+    checkpoint_activations=named.checkpoint_activations,
     tokenizer=named.tokenizer,
     options=chosen,
   )

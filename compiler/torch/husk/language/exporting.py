@@ -33,7 +33,7 @@ def export(
   slots: int = 1,
   dtype: str | torch.dtype | None = None,
   cache_dtype: str | torch.dtype | None = None,
-  activations: str = "exact",
+  checkpoint_activations: str = "exact",
   tokenizer: Path | None = None,
   options: Options | None = None,
   **changes: Any,
@@ -48,7 +48,7 @@ def export(
   dtype: the type in which the model computes, such as "bfloat16"; by default that of the folder,
     and f32 for a GGUF file.
   cache_dtype: the type of the caches; by default that in which the model computes.
-  activations: as for husk.quantized.load.
+  checkpoint_activations: the `activations` of husk.quantized.load.
   tokenizer: a folder with tokenizer.json and its settings, if it is not that of the checkpoint.
   options, changes: a husk.Options, and its fields: targets=("host",), quantize="int4" and others.
 
@@ -60,7 +60,7 @@ def export(
   """
   options = merged(options, changes)
   begin = time.monotonic()
-  model, files = _model(checkpoint, tokenizer, _dtype("dtype", dtype), activations)
+  model, files = _model(checkpoint, tokenizer, _dtype("dtype", dtype), checkpoint_activations)
   config = model.config.get_text_config(decoder=True)
   limit = getattr(config, "max_position_embeddings", None)
   by_default: int = min(limit or _MOST_TOKENS, _MOST_TOKENS)

@@ -23,6 +23,8 @@ namespace husk::host {
 
 namespace {
 
+// The places of the arguments.
+namespace place {
 constexpr ArgumentsOf kNamed("convolution_int8");
 constexpr uint32_t kInput = kNamed["input"], kWeight = kNamed["weight"], kScales = kNamed["scales"],
                    kBias = kNamed["bias"], kStride = kNamed["stride"], kPadding = kNamed["padding"],
@@ -34,6 +36,7 @@ constexpr uint32_t kInput = kNamed["input"], kWeight = kNamed["weight"], kScales
                    kOutScale = kNamed["out_scale"], kOutZero = kNamed["out_zero"],
                    kOutLeast = kNamed["out_least"], kOutMost = kNamed["out_most"],
                    kOut = kNamed["out"];
+}  // namespace place
 
 // With more products of two codes, a sum may leave i32.
 constexpr int64_t kMaxDepth = 65536;
@@ -74,13 +77,13 @@ husk_status get_code(const Arguments& args, ArgumentPlace at, int32_t dtype, int
 
 // Reads the weight, what says how it is used, and the sizes that depend on it alone.
 husk_status get_weight(const Arguments& args, IntConvolution& c) {
-  HUSK_TRY(args.check_tensor(kWeight, 2, 4));
-  HUSK_TRY(args.check_dtype(kWeight, HUSK_I8));
-  HUSK_TRY(args.get_int(kGroups, c.groups));
-  const husk_op_arg weight = with_safe_strides(args[kWeight]);
+  HUSK_TRY(args.check_tensor(place::kWeight, 2, 4));
+  HUSK_TRY(args.check_dtype(place::kWeight, HUSK_I8));
+  HUSK_TRY(args.get_int(place::kGroups, c.groups));
+  const husk_op_arg weight = with_safe_strides(args[place::kWeight]);
   const int32_t dims = weight.rank - 2;
   if (c.groups < 1 || weight.sizes[0] % c.groups != 0)
-    return args.argument_error(kGroups, HUSK_INVALID_ARGUMENT,
+    return args.argument_error(place::kGroups, HUSK_INVALID_ARGUMENT,
                                "does not divide the channels of the output");
   c.weight = static_cast<const int8_t*>(weight.data);
   c.weight_out = weight.strides[0];
@@ -93,10 +96,11 @@ husk_status get_weight(const Arguments& args, IntConvolution& c) {
     c.kernel[axis] = dim < 2 ? 1 : weight.sizes[dim];
     c.weight_axis[axis] = dim < 2 ? 0 : weight.strides[dim];
     if (!checked_multiply(depth, c.kernel[axis], depth) || depth > kMaxDepth)
-      return args.argument_error(kWeight, HUSK_UNSUPPORTED,
+      return args.argument_error(place::kWeight, HUSK_UNSUPPORTED,
                                  "has more than 65536 elements of a channel");
   }
-  if (depth == 0) return args.argument_error(kWeight, HUSK_INVALID_ARGUMENT, "has no elements");
+  if (depth == 0)
+    return args.argument_error(place::kWeight, HUSK_INVALID_ARGUMENT, "has no elements");
   return HUSK_OK;
 }
 
@@ -108,32 +112,34 @@ ImageStrides strides_of(const husk_op_arg& tensor) {
 }
 
 husk_status get_shapes(const Arguments& args, IntConvolution& c) {
-  const husk_op_arg input = with_safe_strides(args[kInput]), &out = args[kOut];
-  const int32_t rank = args[kWeight].rank, dims = rank - 2;
+  const husk_op_arg input = with_safe_strides(args[place::kInput]), &out = args[place::kOut];
+  const int32_t rank = args[place::kWeight].rank, dims = rank - 2;
   for (int axis = 0; axis < 2; ++axis) {
     c.stride[axis] = c.dilation[axis] = c.in[axis] = c.positions[axis] = 1;
     c.padding[axis] = 0;
   }
-  HUSK_TRY(get_list(args, kStride, dims, 1, c.stride));
-  HUSK_TRY(get_list(args, kPadding, dims, 0, c.padding));
-  HUSK_TRY(get_list(args, kDilation, dims, 1, c.dilation));
+  HUSK_TRY(get_list(args, place::kStride, dims, 1, c.stride));
+  HUSK_TRY(get_list(args, place::kPadding, dims, 0, c.padding));
+  HUSK_TRY(get_list(args, place::kDilation, dims, 1, c.dilation));
   int64_t all_in = 0;
   if (!checked_multiply(c.in_channels, c.groups, all_in))
-    return args.argument_error(kGroups, HUSK_INVALID_ARGUMENT, "is too large for the weight");
-  HUSK_TRY(args.check_size(kInput, 1, all_in, "groups times the channels of the weight"));
+    return args.argument_error(place::kGroups, HUSK_INVALID_ARGUMENT,
+                               "is too large for the weight");
+  HUSK_TRY(args.check_size(place::kInput, 1, all_in, "groups times the channels of the weight"));
   c.batch = input.sizes[0];
-  HUSK_TRY(args.check_size(kOut, 0, c.batch, "the input's images"));
-  HUSK_TRY(args.check_size(kOut, 1, args[kWeight].sizes[0], "the weight's output channels"));
+  HUSK_TRY(args.check_size(place::kOut, 0, c.batch, "the input's images"));
+  HUSK_TRY(args.check_size(place::kOut, 1, args[place::kWeight].sizes[0],
+                           "the weight's output channels"));
   for (int32_t dim = 2; dim < rank; ++dim) {
     const int32_t axis = dim - dims;
     int64_t span = 0;
     if (!checked_multiply(c.dilation[axis], c.kernel[axis] - 1, span))
-      return args.argument_error(kWeight, HUSK_UNSUPPORTED, "is too large");
+      return args.argument_error(place::kWeight, HUSK_UNSUPPORTED, "is too large");
     c.in[axis] = input.sizes[dim];
     const int64_t room = c.in[axis] + 2 * c.padding[axis] - span;
     c.positions[axis] = room < 1 ? 0 : (room - 1) / c.stride[axis] + 1;
-    HUSK_TRY(
-        args.check_size(kOut, dim, c.positions[axis], "what stride, padding and dilation give"));
+    HUSK_TRY(args.check_size(place::kOut, dim, c.positions[axis],
+                             "what stride, padding and dilation give"));
   }
   c.input = input.data;
   c.input_dtype = static_cast<husk_dtype>(input.dtype);
@@ -146,63 +152,63 @@ husk_status get_shapes(const Arguments& args, IntConvolution& c) {
 
 // Reads the numbers of each channel.
 husk_status get_vectors(const Arguments& args, IntConvolution& c) {
-  const int64_t channels = args[kWeight].sizes[0];
-  HUSK_TRY(args.check_tensor(kScales, 1, 1));
-  HUSK_TRY(args.check_dtype(kScales, HUSK_F32));
-  const bool is_one = args[kScales].sizes[0] == 1;
-  HUSK_TRY(args.check_vector(kScales, is_one ? 1 : channels, "the output's channels"));
-  c.scales = static_cast<const float*>(args[kScales].data);
-  c.scales_stride = is_one ? 0 : args[kScales].strides[0];
-  if (args.none(kBias)) return HUSK_OK;
-  HUSK_TRY(args.check_vector(kBias, channels, "the output's channels"));
-  HUSK_TRY(args.check_dtype(kBias, HUSK_F32));
-  c.bias = static_cast<const float*>(args[kBias].data);
-  c.bias_stride = args[kBias].strides[0];
+  const int64_t channels = args[place::kWeight].sizes[0];
+  HUSK_TRY(args.check_tensor(place::kScales, 1, 1));
+  HUSK_TRY(args.check_dtype(place::kScales, HUSK_F32));
+  const bool is_one = args[place::kScales].sizes[0] == 1;
+  HUSK_TRY(args.check_vector(place::kScales, is_one ? 1 : channels, "the output's channels"));
+  c.scales = static_cast<const float*>(args[place::kScales].data);
+  c.scales_stride = is_one ? 0 : args[place::kScales].strides[0];
+  if (args.none(place::kBias)) return HUSK_OK;
+  HUSK_TRY(args.check_vector(place::kBias, channels, "the output's channels"));
+  HUSK_TRY(args.check_dtype(place::kBias, HUSK_F32));
+  c.bias = static_cast<const float*>(args[place::kBias].data);
+  c.bias_stride = args[place::kBias].strides[0];
   return HUSK_OK;
 }
 
 husk_status get_residual(const Arguments& args, IntConvolution& c) {
   c.residual_scale = 1;
-  if (args.none(kResidual)) return HUSK_OK;
-  HUSK_TRY(args.check_tensor(kResidual, args[kOut].rank, args[kOut].rank));
-  HUSK_TRY(args.check_same_shape(kResidual, kOut));
-  const int32_t dtype = args[kResidual].dtype;
-  c.residual = args[kResidual].data;
+  if (args.none(place::kResidual)) return HUSK_OK;
+  HUSK_TRY(args.check_tensor(place::kResidual, args[place::kOut].rank, args[place::kOut].rank));
+  HUSK_TRY(args.check_same_shape(place::kResidual, place::kOut));
+  const int32_t dtype = args[place::kResidual].dtype;
+  c.residual = args[place::kResidual].data;
   c.residual_dtype = static_cast<husk_dtype>(dtype);
-  c.residual_strides = strides_of(args[kResidual]);
+  c.residual_strides = strides_of(args[place::kResidual]);
   if (dtype == HUSK_F32) return HUSK_OK;
-  if (!is_code(dtype)) return args.unsupported_dtype(kResidual);
+  if (!is_code(dtype)) return args.unsupported_dtype(place::kResidual);
   double scale = 1;
-  HUSK_TRY(get_scale(args, kResidualScale, scale));
+  HUSK_TRY(get_scale(args, place::kResidualScale, scale));
   c.residual_scale = static_cast<float>(scale);
-  return get_code(args, kResidualZero, dtype, c.residual_zero);
+  return get_code(args, place::kResidualZero, dtype, c.residual_zero);
 }
 
 // Reads what the codes of the input stand for. What lies in memory may be anything: it changes the
 // results alone.
 husk_status get_input(const Arguments& args, IntConvolution& c) {
-  if (args.none(kDynamicScale) != args.none(kDynamicZero))
-    return args.argument_error(kDynamicZero, HUSK_INVALID_ARGUMENT,
+  if (args.none(place::kDynamicScale) != args.none(place::kDynamicZero))
+    return args.argument_error(place::kDynamicZero, HUSK_INVALID_ARGUMENT,
                                "needs dynamic_scale beside it");
-  if (args.none(kDynamicScale)) {
+  if (args.none(place::kDynamicScale)) {
     double scale = 1;
-    HUSK_TRY(get_scale(args, kInputScale, scale));
+    HUSK_TRY(get_scale(args, place::kInputScale, scale));
     c.input_scale = static_cast<float>(scale);
-    return get_code(args, kInputZero, c.input_dtype, c.input_zero);
+    return get_code(args, place::kInputZero, c.input_dtype, c.input_zero);
   }
-  for (const uint32_t at : {kDynamicScale, kDynamicZero}) {
+  for (const uint32_t at : {place::kDynamicScale, place::kDynamicZero}) {
     HUSK_TRY(args.check_tensor(at));
     if (numel(args[at]) != 1)
       return args.argument_error(at, HUSK_INVALID_ARGUMENT, "has not one element");
   }
-  HUSK_TRY(args.check_index_dtype(kDynamicZero));
-  const husk_op_arg &scale = args[kDynamicScale], &zero = args[kDynamicZero];
+  HUSK_TRY(args.check_index_dtype(place::kDynamicZero));
+  const husk_op_arg &scale = args[place::kDynamicScale], &zero = args[place::kDynamicZero];
   if (scale.dtype == HUSK_F64)
     c.input_scale = static_cast<float>(*static_cast<const double*>(scale.data));
   else if (scale.dtype == HUSK_F32)
     c.input_scale = *static_cast<const float*>(scale.data);
   else
-    return args.unsupported_dtype(kDynamicScale);
+    return args.unsupported_dtype(place::kDynamicScale);
   const int64_t code = zero.dtype == HUSK_I64 ? *static_cast<const int64_t*>(zero.data)
                                               : *static_cast<const int32_t*>(zero.data);
   const int64_t least = c.input_dtype == HUSK_I8 ? -128 : 0;
@@ -211,17 +217,17 @@ husk_status get_input(const Arguments& args, IntConvolution& c) {
 }
 
 husk_status get_output(const Arguments& args, IntConvolution& c) {
-  HUSK_TRY(args.get_activation(kActivation, c.activation));
+  HUSK_TRY(args.get_activation(place::kActivation, c.activation));
   if (c.out_dtype == HUSK_F32) return HUSK_OK;
-  if (!is_code(c.out_dtype)) return args.unsupported_dtype(kOut);
+  if (!is_code(c.out_dtype)) return args.unsupported_dtype(place::kOut);
   double scale = 1;
-  HUSK_TRY(get_scale(args, kOutScale, scale));
+  HUSK_TRY(get_scale(args, place::kOutScale, scale));
   c.out_inverse = static_cast<float>(1 / scale);
-  HUSK_TRY(get_code(args, kOutZero, c.out_dtype, c.out_zero));
-  HUSK_TRY(get_code(args, kOutLeast, c.out_dtype, c.out_least));
-  HUSK_TRY(get_code(args, kOutMost, c.out_dtype, c.out_most));
+  HUSK_TRY(get_code(args, place::kOutZero, c.out_dtype, c.out_zero));
+  HUSK_TRY(get_code(args, place::kOutLeast, c.out_dtype, c.out_least));
+  HUSK_TRY(get_code(args, place::kOutMost, c.out_dtype, c.out_most));
   if (c.out_least > c.out_most)
-    return args.argument_error(kOutLeast, HUSK_INVALID_ARGUMENT, "is above out_most");
+    return args.argument_error(place::kOutLeast, HUSK_INVALID_ARGUMENT, "is above out_most");
   return HUSK_OK;
 }
 
@@ -242,10 +248,10 @@ constexpr KernelFor<IntConvolutionRun> kKernels[] = {
 husk_status convolution_int8(const Arguments& args) {
   IntConvolution c{};
   HUSK_TRY(get_weight(args, c));
-  const int32_t rank = args[kWeight].rank;
-  HUSK_TRY(args.check_tensor(kInput, rank, rank));
-  HUSK_TRY(args.check_tensor(kOut, rank, rank));
-  if (!is_code(args[kInput].dtype)) return args.unsupported_dtype(kInput);
+  const int32_t rank = args[place::kWeight].rank;
+  HUSK_TRY(args.check_tensor(place::kInput, rank, rank));
+  HUSK_TRY(args.check_tensor(place::kOut, rank, rank));
+  if (!is_code(args[place::kInput].dtype)) return args.unsupported_dtype(place::kInput);
   HUSK_TRY(get_shapes(args, c));
   HUSK_TRY(get_vectors(args, c));
   HUSK_TRY(get_residual(args, c));
@@ -253,11 +259,12 @@ husk_status convolution_int8(const Arguments& args) {
   HUSK_TRY(get_input(args, c));
   Features cpu{};
   HUSK_TRY(args.get_features(cpu));
-  if (numel(args[kOut]) == 0) return HUSK_OK;
-  c.packed = args.packed(kWeight);
+  if (numel(args[place::kOut]) == 0) return HUSK_OK;
+  c.packed = args.packed(place::kWeight);
   const IntConvolutionRun run = best_kernel(cpu, kKernels);
   const IntConvolutionParts parts(c);
-  const double work = static_cast<double>(numel(args[kOut])) * static_cast<double>(depth_of(c)) / 4;
+  const double work = static_cast<double>(numel(args[place::kOut])) *
+                      static_cast<double>(depth_of(c)) / 4;
   run_in_parts(args, parts.count(), parts.position_blocks, work, [&](Parts& taken) {
     for (int64_t part = 0; taken.next(part);) run(c, part, taken.cancellation, taken.scratch);
   });
@@ -266,11 +273,11 @@ husk_status convolution_int8(const Arguments& args) {
 
 // The panels of all groups, then the sum of the weights of each channel.
 husk_status pack_convolution_int8(const Arguments& args, husk_packing& packing) {
-  if (packing.argument != kWeight) return HUSK_OK;
+  if (packing.argument != place::kWeight) return HUSK_OK;
   IntConvolution c{};
   if (get_weight(args, c) != HUSK_OK) return HUSK_OK;  // a run reports what is wrong
   const int64_t groups = int_groups(c), panels = int_panels(c), words = int_panel_words(c),
-                channels = args[kWeight].sizes[0];
+                channels = args[place::kWeight].sizes[0];
   int64_t all = 0;
   if (!checked_multiply(groups, panels, all) || !checked_multiply(all, words, all) ||
       !checked_add(all, channels, all) || !checked_multiply(all, int64_t{4}, all) || channels == 0)

@@ -46,7 +46,9 @@ enum {
 
 /** Creates a tokenizer from the content of a tokenizer.json.
  * @param json UTF-8, not used after the call
+ * @param bytes the length of `json`
  * @param tokenizer the result, NULL after a failure
+ * @param error may be NULL
  * @return HUSK_OK; HUSK_INVALID_ARGUMENT; HUSK_INVALID_FILE if the text is no JSON or lacks a
  * field; HUSK_UNSUPPORTED, naming the part, if a part is of a kind that the library lacks: it has
  * byte-level BPE; or HUSK_OUT_OF_MEMORY */
@@ -65,24 +67,37 @@ HUSK_API const char* husk_tokenizer_token(const husk_tokenizer* tokenizer, int32
 HUSK_API int husk_tokenizer_is_special(const husk_tokenizer* tokenizer, int32_t token);
 
 /** Makes tokens of a text.
- * @param options HUSK_TEXT_ADD_SPECIAL, HUSK_TEXT_PLAIN or both
- * @param tokens memory for `capacity` tokens; those that do not fit are counted, but not written
+ * @param tokenizer is not changed
+ * @param text UTF-8
+ * @param bytes the length of `text`
+ * @param options HUSK_TEXT_ADD_SPECIAL, HUSK_TEXT_PLAIN, both or 0
+ * @param tokens memory for the tokens; those that do not fit are counted, but not written
+ * @param capacity how many tokens have memory
  * @param count the number of tokens of the text
+ * @param error may be NULL
  * @return HUSK_OK; HUSK_INVALID_ARGUMENT; HUSK_INVALID_INPUT if the text is no UTF-8, with the
  * place; HUSK_LIMIT if a pattern needs too much memory for the text; or HUSK_OUT_OF_MEMORY */
 HUSK_API husk_status husk_tokenizer_encode(const husk_tokenizer* tokenizer, const char* text,
                                            size_t bytes, uint32_t options, int32_t* tokens,
                                            size_t capacity, size_t* count, husk_error* error);
 
-/** Creates a decoder for one sequence. It keeps a pointer to the tokenizer.
- * @param options HUSK_TEXT_SKIP_SPECIAL or 0 */
+/** Creates a decoder for one sequence.
+ * @param tokenizer the decoder keeps this pointer
+ * @param options HUSK_TEXT_SKIP_SPECIAL or 0
+ * @param decoder the result, NULL after a failure
+ * @param error may be NULL
+ * @return HUSK_OK, HUSK_INVALID_ARGUMENT or HUSK_OUT_OF_MEMORY */
 HUSK_API husk_status husk_text_decoder_create(const husk_tokenizer* tokenizer, uint32_t options,
                                               husk_text_decoder** decoder, husk_error* error);
 /** Releases the decoder. NULL does nothing. */
 HUSK_API void husk_text_decoder_release(husk_text_decoder* decoder);
 /** Takes the next token, and gives the text that is complete with it: whole characters, perhaps
  * none. Bytes that are no UTF-8 become U+FFFD.
+ * @param decoder of this sequence
+ * @param token its next token
  * @param text the text, until the next call for this decoder
+ * @param bytes the length of `text`
+ * @param error may be NULL
  * @return HUSK_OK; HUSK_INVALID_ARGUMENT; HUSK_INVALID_INPUT if no token has this number; or
  * HUSK_OUT_OF_MEMORY */
 HUSK_API husk_status husk_text_decoder_push(husk_text_decoder* decoder, int32_t token,
@@ -99,7 +114,11 @@ HUSK_API husk_status husk_chat_create(const char* json, size_t bytes, husk_chat*
 /** Releases the chat. NULL does nothing. */
 HUSK_API void husk_chat_release(husk_chat* chat);
 /** Adds a message.
+ * @param chat gets a copy of the message
  * @param role "system", which only the first message may have, "user" or "assistant"
+ * @param content UTF-8
+ * @param bytes the length of `content`
+ * @param error may be NULL
  * @return HUSK_OK; HUSK_INVALID_ARGUMENT; HUSK_UNSUPPORTED if the model has no such role; or
  * HUSK_OUT_OF_MEMORY */
 HUSK_API husk_status husk_chat_add(husk_chat* chat, const char* role, const char* content,
