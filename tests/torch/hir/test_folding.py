@@ -100,7 +100,7 @@ class Expanded(nn.Module):
 
 
 def test_what_takes_more_memory_than_its_constants_stays(tmp_path):
-  x = torch.randn(100, 256).half()  # with fewer rows a kernel multiplies with the codes
+  x = torch.randn(1100, 256).half()  # with fewer rows a kernel multiplies with the codes
   assert not parts(written(Expanded(1024), (x,), tmp_path / "large"))[1]
   assert parts(written(Expanded(64), (x,), tmp_path / "small"))[1]
 
