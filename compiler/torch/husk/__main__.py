@@ -26,6 +26,7 @@ TOOLS = {
   "dump": ("husk-dump",),
   "check": ("husk-dump", "--output=sizes", "--check"),
   "bench": ("husk-bench",),
+  "chat": ("husk-chat",),
   "compile": ("huskc",),
 }
 
@@ -41,8 +42,8 @@ def parser() -> argparse.ArgumentParser:
     epilog="example: python -m husk examples/models.py:gpt -o gpt.husk --target host:avx2 "
     "--target cuda:h200. Other commands: `python -m husk llm` exports a language model with its "
     "tokenizer; `python -m husk tune` measures kernels for later exports; "
-    "`run`, `dump`, `check`, `bench` and `compile` call husk-run, husk-dump, husk-dump --check, "
-    "husk-bench and huskc; each has --help. `check FILE --target NAME` says whether an artifact "
+    "`run`, `dump`, `check`, `bench`, `chat` and `compile` call husk-run, husk-dump, husk-dump "
+    "--check, husk-bench, husk-chat and huskc; each has --help. `check FILE --target NAME` says whether an artifact "
     "will run on a device that is not there.",
   )
   arguments.add_argument(
@@ -107,7 +108,9 @@ def _call_tool(name: str, arguments: Sequence[str]) -> int:
   program, *first = TOOLS[name]
   path = tools.find(program)
   if path is None:
-    print(f"husk: {program} was not found: run `pip install ./compiler/torch`", file=sys.stderr)
+    libraries = "install libpcre2-dev and libutf8proc-dev, and " if name == "chat" else ""
+    remedy = f"{libraries}run `pip install ./compiler/torch`"
+    print(f"husk: {program} was not found: {remedy}", file=sys.stderr)
     return 1
   return subprocess.run([path, *first, *arguments]).returncode
 
