@@ -154,6 +154,26 @@ def test_inputs_of_any_layout(tmp_path):
       close(layer, value, part, part.numel() // 64)
 
 
+def test_layers_that_read_the_same_memory_as_other_rows(tmp_path):
+  class Model(nn.Module):
+    def __init__(self):
+      super().__init__()
+      self.long, self.short = Layer(24, 128, torch.uint8, 32), Layer(16, 64, torch.uint8, 32)
+
+    def forward(self, x):
+      x = x * 2
+      return self.long(x), self.long(x[:2]), self.short(x.view(8, 64)), self.short(x.view(8, 64))
+
+  model = Model().eval()
+  x = torch.randn(4, 128, generator=torch.Generator().manual_seed(3)).bfloat16()
+  (result,) = computed(model, (x,), None, [{"x": x}], tmp_path, target="h100")
+  y = x * 2
+  layers = (model.long, model.long, model.short, model.short)
+  rows = (y, y[:2], y.view(8, 64), y.view(8, 64))
+  for layer, part, value in zip(layers, rows, result.values(), strict=True):
+    close(layer, value, part, part.shape[0])
+
+
 @pytest.mark.parametrize("format", quantized.FORMATS, ids=lambda one: one.dtype)
 @pytest.mark.parametrize("kind", ["bfloat16", "float16"])
 def test_the_numbers_of_all_codes_are_exact(format, kind):

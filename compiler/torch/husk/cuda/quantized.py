@@ -703,8 +703,11 @@ def _lowered(target: Target, *arguments: InductorObject) -> InductorObject:
   return table[aten.reshape.default](result, [*outer, n])
 
 
-# The copies that `_even_before_odd` has made for each graph, by the names of the rows.
-_made: weakref.WeakKeyDictionary[Any, dict[str, InductorObject]] = weakref.WeakKeyDictionary()
+# The copies that `_even_before_odd` has made for each graph, by the name of the memory, the dtype and
+# the sizes of the rows.
+_made: weakref.WeakKeyDictionary[Any, dict[tuple[str, ...], InductorObject]] = (
+  weakref.WeakKeyDictionary()
+)
 
 
 def _even_before_odd(rows: InductorObject) -> InductorObject:
@@ -715,15 +718,17 @@ def _even_before_odd(rows: InductorObject) -> InductorObject:
   from torch._inductor.virtualized import V
 
   made = _made.setdefault(V.graph, {})
+  m, k = rows.get_size()
   name = rows.get_name()
-  if name not in made:
-    m, k = rows.get_size()
+  key = (name, str(rows.get_dtype()), str(m), str(k))
+  # Rows that a step has written since are others, and parts of rows have the same name.
+  if key not in made or name in V.graph.mutated_buffers:
     aten = torch.ops.aten
     halves = table[aten.reshape.default](ir.TensorBox(ir.StorageBox(rows)), [m, k // 2, 2])
     halves = table[aten.permute.default](halves, [2, 0, 1])
     copy = table[aten.clone.default](halves, memory_format=torch.contiguous_format)
-    made[name] = ir.ExternKernel.require_contiguous(ir.ExternKernel.realize_input(copy))
-  return made[name]
+    made[key] = ir.ExternKernel.require_contiguous(ir.ExternKernel.realize_input(copy))
+  return made[key]
 
 
 def _rows_in_memory(input: InductorObject) -> InductorObject:
