@@ -8,7 +8,6 @@ namespace husk::text {
 
 class Merges {
  public:
-  // What `encode` needs for a word; a call of the tokenizer keeps it for all words.
   struct Symbol {
     int32_t token;          // -1: joined to the one before
     int32_t before, after;  // indices; -1: none
@@ -18,6 +17,7 @@ class Merges {
     int32_t at;  // the left one of the two symbols
     int32_t token;
   };
+  // The memory that `encode` needs for a word; a call of the tokenizer keeps it for all words.
   struct Scratch {
     List<Symbol> symbols;
     List<Candidate> heap;

@@ -18,7 +18,7 @@ struct Sampling {
   int64_t seed = 0;
 };
 
-// What the metadata of the file say about the model.
+// The model, as the metadata of the file describe it.
 struct Description {
   int64_t max_tokens = 0, slots = 0, chunk = 0;
   std::vector<int32_t> ends;  // the tokens that end a text

@@ -28,7 +28,7 @@ import functools
 import math
 import re
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..inductor import torch_compat
@@ -122,20 +122,13 @@ class Format:
 
   def call(self, kind: str) -> str:
     """The call of Triton's that makes numbers of the dtype `kind` of the tile `w`."""
-    words = 8 // self.bits * 2
-    text = " ".join(self.numbers[kind].split()).replace("$WORD", f"${words}")
-    dtypes = ", ".join([_TRITON[kind]] * (words // 2))
-    return (
-      f'tl.inline_asm_elementwise("{{ {text} }}", "{"=r," * words}r", [w], '
-      f"dtype={f'({dtypes})' if words > 2 else dtypes}, is_pure=True, pack=4)"
-    )
+    return self._assembly(kind, self._instructions(kind), ("w",))
 
   def scaled_call(self, kind: str, has_zeros: bool) -> str:
     """The same for numbers less `zero`, times the sum of `scale` and `rest`, which has what the
     type of `scale` cannot hold. An element is rounded once."""
-    words = 8 // self.bits * 2
-    text = " ".join(self.numbers[kind].split()).replace("$WORD", f"${words}")
-    text = re.sub(rf"\$([0-{words - 1}])\b", r"n\1", text)
+    words = self._words
+    text = re.sub(rf"\$([0-{words - 1}])\b", r"n\1", self._instructions(kind))
     names = ("scale", "rest", "zero") if has_zeros else ("scale", "rest")
     fma = f"fma.rn.{'bf16x2' if kind == 'bfloat16' else 'f16x2'}"
     steps = [
@@ -150,11 +143,24 @@ class Format:
         steps.append(f"{fma} n{word}, n{word}, unit, {zero};")
       steps.append(f"{fma} part, n{word}, {rest}, none;")
       steps.append(f"{fma} ${word}, n{word}, {scale}, part;")
+    return self._assembly(kind, " ".join(steps), ("w", *names))
+
+  @property
+  def _words(self) -> int:
+    """The words that the numbers of four bytes of codes have."""
+    return 8 // self.bits * 2
+
+  def _instructions(self, kind: str) -> str:
+    return " ".join(self.numbers[kind].split()).replace("$WORD", f"${self._words}")
+
+  def _assembly(self, kind: str, text: str, inputs: Sequence[str]) -> str:
+    """A call of Triton's with instructions. The first input has bytes, the others numbers of 16
+    bits."""
+    words = self._words
+    constraints = "=r," * words + ",".join(["r"] * (2 * len(inputs) - 1))
     dtypes = ", ".join([_TRITON[kind]] * (words // 2))
-    constraints = "=r," * words + ",".join(["r"] * (1 + 2 * len(names)))
     return (
-      f'tl.inline_asm_elementwise("{{ {" ".join(steps)} }}", "{constraints}", '
-      f"[w, {', '.join(names)}], "
+      f'tl.inline_asm_elementwise("{{ {text} }}", "{constraints}", [{", ".join(inputs)}], '
       f"dtype={f'({dtypes})' if words > 2 else dtypes}, is_pure=True, pack=4)"
     )
 
@@ -302,12 +308,15 @@ def shared_tiles(
     deep, stages = 64, 3
   depth = _depth(format, deep, group)
   assert depth is not None
-  stage = depth * wide + depth * height * 2 * (8 // format.bits)
-  while stages > 2 and stage * stages > target.shared_memory_per_block_optin:
+
+  def fits() -> bool:
+    of_rows = height * 2 * (8 // format.bits)
+    return stages * depth * (wide + of_rows) <= target.shared_memory_per_block_optin
+
+  while stages > 2 and not fits():
     stages -= 1
-  while height > 16 and stage * stages > target.shared_memory_per_block_optin:
+  while height > 16 and not fits():
     height //= 2
-    stage = depth * wide + depth * height * 2 * (8 // format.bits)
   # Two blocks of few rows share a multiprocessor. The sums of more rows take longer to add.
   blocks, split = -(-columns // wide) * -(-rows // height), 1
   most = min(4, (2 if height < 64 else 1) * processors // blocks)
@@ -647,16 +656,12 @@ def _lowered(target: Target, *arguments: InductorObject) -> InductorObject:
   aten = torch.ops.aten
   *outer, k = call.input.get_size()
   rows, k, n = sympy_product(outer), int(k), int(call.weight.get_size()[0])
-  shape: list[Any] = [rows, n]
   x = _rows_in_memory(table[aten.reshape.default](call.input, [rows, k]))
   nodes = [
     ir.ExternKernel.require_contiguous(ir.ExternKernel.realize_input(one))
     for one in (call.weight, call.scales, call.zeros)
     if one is not None
   ]
-  layout = ir.FixedLayout(
-    x.get_device(), x.get_dtype(), shape, ir.FlexibleLayout.contiguous_strides(shape)
-  )
   found = _format(call.bits, call.weight.get_dtype())
   assert found is not None
   count = torch_compat.size_hint(rows)
@@ -673,11 +678,13 @@ def _lowered(target: Target, *arguments: InductorObject) -> InductorObject:
     part = _part(found, k, call.group)
     assert part is not None
     name, sizes = "rows", _of_rows(tiles(target, count, n, part), part, k)
-  if split > 1:
-    shape = [split * rows, n]
-    layout = ir.FixedLayout(
-      x.get_device(), torch.float32, shape, ir.FlexibleLayout.contiguous_strides(shape)
-    )
+  shape: list[Any] = [split * rows, n]
+  layout = ir.FixedLayout(
+    x.get_device(),
+    x.get_dtype() if split == 1 else torch.float32,
+    shape,
+    ir.FlexibleLayout.contiguous_strides(shape),
+  )
   is_scaled = name == "tiles" and (call.group < k or zeros is not None)
   kind = _name(x.get_dtype())
   choices: list[Any] = []
@@ -703,8 +710,8 @@ def _lowered(target: Target, *arguments: InductorObject) -> InductorObject:
   return table[aten.reshape.default](result, [*outer, n])
 
 
-# The copies that `_even_before_odd` has made for each graph, by the name of the memory, the dtype and
-# the sizes of the rows.
+# The copies that `_even_before_odd` has made for each graph, by the name of the memory, the dtype
+# and the sizes of the rows.
 _made: weakref.WeakKeyDictionary[Any, dict[tuple[str, ...], InductorObject]] = (
   weakref.WeakKeyDictionary()
 )

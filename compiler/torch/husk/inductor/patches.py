@@ -99,8 +99,8 @@ def husk_lines(
     yield
 
 
-# What the nodes are computed from that define the size or the place of a part of a tensor, if the
-# ends of the part are numbers of the data.
+# Nodes that define the size or the place of a part of a tensor, if the ends of the part are numbers
+# of the data, and the fields that they are computed from.
 _NUMBERS_OF_PARTS = {
   "DynamicSelectStorageOffset": ("index", "base_offset", "base_dim_stride", "size"),
   "DynamicSliceSize": ("start", "end", "step", "size"),

@@ -324,7 +324,8 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     uses(
       "add_tensor_constant constants current_node fake_mode fx_wrapper get_buffer"
       " graph_input_names graph_inputs graph_outputs inputs_to_check module no_fuse_buffer_names"
-      " operations register_buffer register_operation removed_buffers sizevars try_get_buffer"
+      " mutated_buffers operations register_buffer register_operation removed_buffers sizevars"
+      " try_get_buffer"
       " codegen_subgraph get_allocation_size",
       "the graph that is compiled",
       of="GraphLowering",

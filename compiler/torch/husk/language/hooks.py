@@ -15,7 +15,7 @@ import torch
 
 from ..errors import Unsupported
 
-# What the hooks are called in transformers' tables.
+# The name of the hooks in transformers' tables.
 NAME = "husk"
 # The property of a configuration that names what the model uses.
 _USED = "_attn_implementation"

@@ -136,10 +136,8 @@ def _rows(
   def rows(table: torch.Tensor) -> torch.Tensor:
     return torch.ops.aten.embedding(table, indices)
 
-  groups = scales.shape[1]
   of_zeros = None if zeros is None else rows(zeros)
-  result = numbers(rows(weight), rows(scales), of_zeros, values, bits, group)
-  return result.reshape([*indices.shape, groups * group]).to(dtype)
+  return _numbers(rows(weight), rows(scales), of_zeros, values, bits, group, dtype)
 
 
 @functools.cache
@@ -155,28 +153,14 @@ def dequantized() -> Operator:
   )
 
 
-def _fake_numbers(
-  weight: torch.Tensor,
-  scales: torch.Tensor,
-  zeros: torch.Tensor | None,
-  values: torch.Tensor | None,
-  bits: int,
-  group: int,
-  dtype: torch.dtype,
-) -> torch.Tensor:
+def _fake_numbers(_weight: torch.Tensor, scales: torch.Tensor, *rest: Any) -> torch.Tensor:
+  *_, group, dtype = rest
   return scales.new_empty([*scales.shape[:-1], scales.shape[-1] * group], dtype=dtype)
 
 
-def _numbers(
-  weight: torch.Tensor,
-  scales: torch.Tensor,
-  zeros: torch.Tensor | None,
-  values: torch.Tensor | None,
-  bits: int,
-  group: int,
-  dtype: torch.dtype,
-) -> torch.Tensor:
-  return numbers(weight, scales, zeros, values, bits, group).to(dtype)
+def _numbers(*arguments: Any) -> torch.Tensor:
+  *of_weight, dtype = arguments
+  return numbers(*of_weight).to(dtype)
 
 
 # ---- stacks of weights ----

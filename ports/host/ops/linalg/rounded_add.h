@@ -83,7 +83,7 @@ struct BlockNumbers {
         const int64_t panel = panels.number + (panels.pitch != 0 ? p : 0),
                       group = (first + b * kRoundedBlock) / group_size,
                       at = (panel * groups + group) * kPanelColumns;
-        // Those of the next panel are wanted next.
+        // The loop reads the numbers of the next panel after these.
         __builtin_prefetch(
             static_cast<const char*>(from.packed) + (at + groups * kPanelColumns) * size, 0, 2);
         for (int v = 0; v < kIntVectors; ++v, to += L)

@@ -76,11 +76,11 @@ struct IntConvolutionBuffers {
   alignas(64) uint8_t a[kIntPositions * kIntSlicePitch];
   alignas(64) uint32_t b[kIntWords];  // panels that are not packed
   alignas(64) int32_t sums[kIntPositions * kIntPartColumns];
-  // Of each column of the part.
+  // The numbers of each column of the part.
   alignas(64) float scales[kIntPartColumns], bias[kIntPartColumns];
   alignas(64) int32_t corrections[kIntPartColumns];
   alignas(64) uint8_t zeros[kIntPartColumns];
-  // Of each position: the first element of the output and of the residual.
+  // The first element of the output and of the residual at each position.
   int64_t out[kIntPositions], residual[kIntPositions];
 };
 static_assert(sizeof(IntConvolutionBuffers) <= kConvolutionScratch, "core/scratch.h");
@@ -604,7 +604,7 @@ void run_depthwise_rows(const IntPart& p, Cancellation& cancellation) {
   p.is_simple = (p.is_plain || c.activation == Activation::Hardswish) && has_codes &&
                 c.out_strides.channel == 1 &&
                 (!c.residual || (c.residual_dtype != HUSK_F32 && c.residual_strides.channel == 1));
-  // What a scale of the output divides.
+  // Behind a plain activation, the scale of the output divides the factors once, not each result.
   const float factor = p.is_plain && has_codes ? c.out_inverse : 1;
   p.residual_scale *= factor;
   if (has_codes) {
