@@ -24,6 +24,27 @@ HOST_STEP = GPU.replace(
     copy (write y, read b)""",
 )
 
+# The places of the elements that are not 0, which the host finds and the GPU gets.
+NONZERO = """
+function forward {
+  input x tensor f32 [1..1000]
+  output y tensor i64 rank 2
+  variant gpu {
+    let n = size(x, 0)
+    buffer x of input bytes mul(n, 4)
+    buffer a bytes mul(n, 4) align 64 on host
+    copy (write a, read x)
+    extern "aten::nonzero:sizes" (read tensor a f32 [n] [1], result int)
+    let u = result(0)
+    buffer b bytes mul(u, 8) align 64 on host
+    buffer y of output bytes mul(u, 8)
+    extern "aten::nonzero" (read tensor a f32 [n] [1], write tensor b i64 [u, 1] [1, 1])
+    copy (write y, read b)
+    return (tensor y i64 [u, 1] [1, 1])
+  }
+}
+"""
+
 SCRIPT = '''
 import ctypes, sys
 import husk, numpy as np
@@ -99,6 +120,12 @@ assert program(device_x, out=(y, None))[0] is y and (y == x).all()
 y, k = host_steps(x)
 assert (y == x.cumsum(1)).all()
 
+# A result whose size only the data decides is copied, too.
+nonzero = husk.load(sys.argv[3], device="cuda").session()
+for row in (np.arange(6, dtype=np.float32), np.zeros(3, np.float32), np.ones(40, np.float32)):
+  y = nonzero(row)
+  assert type(y) is np.ndarray and (y == np.argwhere(row)).all() and len(y) == (row != 0).sum()
+
 class Elsewhere(DeviceArray):
   """Memory that is said to be another device's."""
   def __init__(self, array):
@@ -141,7 +168,7 @@ def test_a_program_on_a_gpu(compiled, environment):
   if not (folder / "libcuda.so.1").exists():
     pytest.skip("the target fake_driver of build/release is not built")
   target = 'gpu cuda "sm_80"'
-  artifacts = [str(compiled(functions, target=target)) for functions in (GPU, HOST_STEP)]
+  artifacts = [str(compiled(functions, target=target)) for functions in (GPU, HOST_STEP, NONZERO)]
   paths = f"{folder}:{os.environ.get('LD_LIBRARY_PATH', '')}"
   environment = {**environment, "LD_LIBRARY_PATH": paths}
   done = subprocess.run(

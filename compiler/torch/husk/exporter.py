@@ -36,7 +36,7 @@ from .inductor import (
 from .options import Options, Path, merged, written_out
 from .program import aliases, constants, filled, objects, signature, tracing, weights
 from .progress import Progress
-from .quantized import Recognised, formats, schemes, unwrapped
+from .quantized import Recognised, exponents, formats, schemes, unwrapped
 from .version import VERSION
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Function:
       written = constants.small([model])
       try:
         with constants.masks_as_buffers(model):
-          return tracing.traced(
+          program = tracing.traced(
             model,
             args,
             kwargs,
@@ -107,6 +107,8 @@ class Function:
           )
       finally:
         constants.restore(written)
+      exponents.rewrite(program)
+      return program
 
 
 # The first argument of `export`: a model, or the functions of an artifact by name.

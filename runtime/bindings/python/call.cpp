@@ -341,7 +341,10 @@ class Call {
       Result& result = frame_.results[i];
       switch (info_.outputs[i].kind) {
         case HUSK_VALUE_TENSOR:
-          if (result.dynamic) result.copy(*value.as.tensor, api_, info_.outputs[i].name.c_str());
+          if (result.dynamic)
+            result.copy(*value.as.tensor, api_,
+                        numpy_results_ ? program_.engine().handle() : nullptr,
+                        info_.outputs[i].name.c_str());
           leaves[i] = result.finish();
           break;
         case HUSK_VALUE_INT: leaves[i] = nb::int_(value.as.i); break;

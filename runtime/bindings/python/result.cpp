@@ -173,7 +173,8 @@ void Result::use(PyObject* object, const char* name) {
   view_->open(object, Access::write, "output", name);
 }
 
-void Result::copy(const DLTensor& from, const ExchangeApi* api, const char* name) {
+void Result::copy(const DLTensor& from, const ExchangeApi* api, husk_engine* engine,
+                  const char* name) {
   const auto rank = static_cast<size_t>(from.ndim);
   std::vector<int64_t> sizes(from.shape, from.shape + rank);
   int64_t stride = 1;
@@ -191,9 +192,21 @@ void Result::copy(const DLTensor& from, const ExchangeApi* api, const char* name
              static_cast<size_t>(extent_) * husk_dtype_size(dtype_));
     return;
   }
-  if (!api)
-    throw_invalid_input("output '%s' lies on a GPU, where NumPy has no memory: pass torch tensors",
-                        name);
+  if (!api) {
+    allocate_numpy(engine != nullptr, name);
+    if (!extent_) return;
+    DLTensor* to = tensor();
+    husk_error error = {};
+    husk_status status;
+    {
+      nb::gil_scoped_release unlocked;
+      status = husk_engine_download(engine, nullptr, static_cast<char*>(to->data) + to->byte_offset,
+                                    static_cast<const char*>(from.data) + from.byte_offset, bytes(),
+                                    &error);
+    }
+    if (status != HUSK_OK) throw_error(error);
+    return;
+  }
   // PyTorch copies, on its current stream, from a tensor over the session's memory.
   auto* borrowed = new ManagedTensor{{1, 3}, nullptr, nullptr, 0, from};
   borrowed->dl_tensor.shape = shape.data();

@@ -31,8 +31,9 @@ class Result {
   uint64_t bytes() const { return static_cast<uint64_t>(extent_) * husk_dtype_size(dtype_); }
   // Takes memory of the caller, from `out=`.
   void use(PyObject* object, const char* name);
-  // Copies a tensor of the session to new memory.
-  void copy(const DLTensor& from, const ExchangeApi* api, const char* name);
+  // Copies a tensor of the session, whose run has ended, to new memory. Memory of NumPy gets what
+  // lies on a device only with that `engine`, as in `allocate`.
+  void copy(const DLTensor& from, const ExchangeApi* api, husk_engine* engine, const char* name);
 
   // The memory of the caller.
   const View& view() const { return *view_; }

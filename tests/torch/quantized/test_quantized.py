@@ -190,6 +190,70 @@ def test_parameters_that_are_made_of_others(tmp_path):
   assert torch.equal(model(x), right)
 
 
+class Scaled(torch.Tensor):
+  """A matrix with scales that are powers of two, one for 32 elements of a row, as those of MX
+  formats are. Only PyTorch's dispatcher asks it."""
+
+  __torch_function__ = torch._C._disabled_torch_function_impl
+
+  @staticmethod
+  def __new__(cls, codes, exponents):
+    return torch.Tensor._make_wrapper_subclass(cls, codes.shape, dtype=torch.float32)
+
+  def __init__(self, codes, exponents):
+    self.codes, self.exponents = codes, exponents
+
+  def __tensor_flatten__(self):
+    return ["codes", "exponents"], None
+
+  @classmethod
+  def __tensor_unflatten__(cls, parts, context, size, stride):
+    return cls(parts["codes"], parts["exponents"])
+
+  @classmethod
+  def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+    if function is torch.ops.aten.detach.default:
+      return args[0]
+    if function is torch.ops.aten.t.default:
+      return Scaled(args[0].codes.t(), args[0].exponents.t())
+    # Eager mode calls the last two.
+    aten = torch.ops.aten
+    if function is aten.linear.default:
+      return cls.product(args[0], args[1].t(), *args[2:])
+    if function is aten.mm.default:
+      return cls.product(*args)
+    if function is aten.addmm.default:
+      return cls.product(*args[1:], args[0])
+    raise NotImplementedError(function)
+
+  @staticmethod
+  def product(x, weight, bias=None):
+    # Of `x` only the powers of two are left, which have such a dtype on the way.
+    x = x.abs().log2().floor().add(127).clamp(0, 254).to(torch.uint8)
+    x = x.view(torch.float8_e8m0fnu).reshape(-1, x.shape[-1]).view(torch.uint8)
+    scales = weight.exponents.t().to(torch.float32).repeat_interleave(32, 1)
+    product = torch.exp2(x.float() - 127) @ (weight.codes.t().float() * scales).t()
+    return product if bias is None else product + bias
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("target", ["host:avx2", "cuda:h100"])
+def test_weights_with_exponents_as_scales(tmp_path, bias, target):
+  model = torch.nn.Sequential(torch.nn.Linear(K, N, bias=bias))
+  exponents = bytes_(N, K // 32) // 2 + 64
+  exponents[0, 0], exponents[1, 0] = 0, 255  # 2^-127 and NaN
+  codes = bytes_(N, K).view(torch.int8)
+  weight = Scaled(codes, exponents.view(torch.float8_e8m0fnu))
+  model[0].weight = torch.nn.Parameter(weight, requires_grad=False)
+  x = random(2, K)
+  with torch.no_grad():
+    right = model(x)
+  assert right.isnan().any(0).sum() == 1
+  path = husk.export(model, (x,), tmp_path / "model.husk", targets=(target,), tune="none")
+  if target.startswith("host"):
+    torch.testing.assert_close(husk.load(path)(x), right, equal_nan=True)
+
+
 class TwoLayers(torch.nn.Module):
   """A layer whose input can be rounded, and one whose groups are too small."""
 

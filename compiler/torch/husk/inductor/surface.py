@@ -594,6 +594,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   "torch._C": (
     replaces("_select_batch_norm_backend", "asks no cuDNN (fake_cuda.py)"),
     uses("_BatchNormBackend", "its answer"),
+    uses("_disabled_torch_function_impl", "which subclasses have no function of their own"),
     uses(
       "_cuda_getCurrentRawStream _cuda_isCurrentStreamCapturing",
       "the stream of a run (jit/module.py)",

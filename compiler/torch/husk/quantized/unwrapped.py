@@ -2,7 +2,11 @@
 
 torch.export does not trace a parameter that is a subclass made of other tensors. While a model is
 traced, its parts are parameters of the module instead, and the subclass is made of them where the
-model reads it: the program then contains what the subclass does."""
+model reads it: the program then contains what the subclass does.
+
+A subclass says what a function does with it in `__torch_function__`, which works while torch.export
+traces, or in `__torch_dispatch__` alone, which does not: PyTorch asks the other tensors first,
+which are tensors of the trace by then. `Dispatched` asks these subclasses itself."""
 
 from __future__ import annotations
 
@@ -10,6 +14,8 @@ import contextlib
 import functools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
+
+from . import exponents
 
 if TYPE_CHECKING:
   import torch
@@ -28,7 +34,8 @@ def unwrapped(model: torch.nn.Module) -> Iterator[None]:
         if _has_parts(tensor):
           parts = _parts_class()(tensor)
           parametrize.register_parametrization(module, name, parts, unsafe=True)
-    yield
+    with _dispatched_class()():
+      yield
 
 
 @contextlib.contextmanager
@@ -60,6 +67,66 @@ def _has_parts(tensor: torch.Tensor) -> bool:
 
 
 @functools.cache
+def _dispatched_class() -> Any:
+  import torch
+  from torch.overrides import TorchFunctionMode
+  from torch.utils import _pytree as pytree
+
+  class Dispatched(TorchFunctionMode):
+    """Calls of functions with subclasses that have only `__torch_dispatch__`, by that."""
+
+    def __torch_function__(
+      self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+      kwargs = kwargs or {}
+      overloads = getattr(torch.ops.aten, getattr(func, "__name__", ""), None)
+      operator = getattr(overloads, "default", None) or getattr(overloads, "int", None)
+      if operator is not None:
+        for tensor in filter(_only_dispatched, pytree.tree_leaves((args, kwargs))):
+          given = _as_dispatched(operator, args, kwargs)
+          # What the subclass calls comes here, too.
+          with contextlib.suppress(NotImplementedError), self:
+            found = type(tensor).__torch_dispatch__(operator, (type(tensor),), *given)
+            if found is not NotImplemented:
+              return found
+          break
+      return func(*args, **kwargs)
+
+  return Dispatched
+
+
+def _only_dispatched(value: Any) -> bool:
+  import torch
+
+  disabled = torch._C._disabled_torch_function_impl
+  return (
+    isinstance(value, torch.Tensor)
+    and type(value).__torch_function__ is disabled
+    and _has_parts(value)
+  )
+
+
+def _as_dispatched(
+  operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+  """Arguments as PyTorch's dispatcher gives them: by place if they can be, and none at the end that
+  equals its default."""
+  rest = dict(kwargs)
+  places = [argument for argument in operator._schema.arguments if not argument.kwarg_only]
+  values = list(args)
+  for argument in places[len(values) :]:
+    if argument.name not in rest:
+      break
+    values.append(rest.pop(argument.name))
+  while values and len(values) <= len(places):
+    last = places[len(values) - 1]
+    if not last.has_default_value() or values[-1] is not last.default_value:
+      break
+    values.pop()
+  return tuple(values), rest
+
+
+@functools.cache
 def _parts_class() -> Any:
   import torch
 
@@ -81,13 +148,13 @@ def _parts_class() -> Any:
 
 
 # The class of a tensor, what its class needs to make it, its size and strides, and its parts by
-# name; None for a plain tensor.
+# name. A plain tensor has a dtype instead.
 _Description = tuple[type, Any, tuple[int, ...], tuple[int, ...], dict[str, Any]]
 
 
-def _description(tensor: torch.Tensor) -> _Description | None:
+def _description(tensor: torch.Tensor) -> _Description | torch.dtype:
   if not _has_parts(tensor):
-    return None
+    return tensor.dtype
   whole: Any = tensor
   names, context = whole.__tensor_flatten__()
   parts = {name: _description(getattr(tensor, name)) for name in names}
@@ -96,7 +163,7 @@ def _description(tensor: torch.Tensor) -> _Description | None:
 
 def _leaves(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
   if not _has_parts(tensor):
-    yield tensor.detach()
+    yield exponents.as_bytes(tensor.detach())
     return
   whole: Any = tensor
   names, _ = whole.__tensor_flatten__()
@@ -104,9 +171,10 @@ def _leaves(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     yield from _leaves(getattr(tensor, name))
 
 
-def _made(description: _Description | None, parts: Iterator[torch.Tensor]) -> torch.Tensor:
-  if description is None:
-    return next(parts)
+def _made(description: _Description | torch.dtype, parts: Iterator[torch.Tensor]) -> torch.Tensor:
+  if not isinstance(description, tuple):
+    part = next(parts)
+    return part if part.dtype == description else part.view(description)
   kind, context, size, strides, inner = description
   tensors = {name: _made(one, parts) for name, one in inner.items()}
   made: Any = kind
