@@ -190,6 +190,32 @@ def test_parameters_that_are_made_of_others(tmp_path):
   assert torch.equal(model(x), right)
 
 
+class Written(torch.nn.Module):
+  """A layer whose weight is written to in part while it is computed."""
+
+  def __init__(self):
+    super().__init__()
+    self.register_buffer("codes", bytes_(N, K).view(torch.int8))
+    self.register_buffer("s", scales(1))
+
+  def forward(self, x):
+    weight = self.codes.float() * self.s
+    weight[self.codes > 100] = 0.0
+    weight[:, 1::2].neg_()
+    return F.linear(x, weight)
+
+
+def test_a_weight_that_is_written_to_while_it_is_computed(tmp_path):
+  model = Written()
+  x = random(2, K)
+  text = husk.write(model, (x,), tmp_path, targets=("host:avx2",)).read_text()
+  assert "husk::linear_quantized" in text and "index_put" not in text
+  torch.testing.assert_close(
+    husk.load(husk.export(model, (x,), tmp_path / "model.husk", targets=("host:avx2",)))(x),
+    model(x),
+  )
+
+
 class Scaled(torch.Tensor):
   """A matrix with scales that are powers of two, one for 32 elements of a row, as those of MX
   formats are. Only PyTorch's dispatcher asks it."""

@@ -62,10 +62,12 @@ class Recognised:
   def program(self, exported: ExportedProgram) -> ExportedProgram:
     """A copy of a program in which products with such weights are Husk's operator. A program
     without one is returned itself."""
-    constants = Constants(exported)
+    constants, products = _reached_products(exported)
+    if constants.is_behind_writes:
+      exported = torch_compat.functional(exported, {})
+      constants, products = _reached_products(exported)
     matches = []
-    for product in _products(exported):
-      reached = constants.leading_to(product.weight, product.scales)
+    for product, reached in products:
       if reached is None:
         continue
       if (own := _own_codes(product)) is not None:
@@ -371,6 +373,9 @@ class Constants:
           self.tensors[node] = (fqn, tensor.detach())
     self._written = written
     self.order = Order(exported.graph)
+    # Whether something is computed from constants alone, by operators of which one writes to what
+    # another has computed. In a program without such operators, it can be evaluated.
+    self.is_behind_writes = False
 
   def leading_to(self, *ends: torch.fx.Node | None) -> _Reached | None:
     """What nodes are computed from, if these are constants alone, and at least one."""
@@ -390,9 +395,12 @@ class Constants:
       leaves[tensor] = name
       nodes[node] = None
       return True
-    if node.op != "call_function" or node in self._written or not _is_known(node):
+    if node.op != "call_function" or not _is_known(node):
       return False
     if not all(self._visit(one, nodes, leaves) for one in node.all_input_nodes):
+      return False
+    if node in self._written:
+      self.is_behind_writes = bool(leaves)
       return False
     nodes[node] = None
     return True
@@ -411,6 +419,14 @@ class Constants:
         args, kwargs = torch.fx.map_arg((node.args, node.kwargs), results.__getitem__)
         results[node] = target(*args, **kwargs)
     return {node: value for node, value in results.items() if isinstance(value, torch.Tensor)}
+
+
+def _reached_products(
+  exported: ExportedProgram,
+) -> tuple[Constants, list[tuple[_Product, _Reached | None]]]:
+  constants = Constants(exported)
+  products = [(one, constants.leading_to(one.weight, one.scales)) for one in _products(exported)]
+  return constants, products
 
 
 def _is_known(node: torch.fx.Node) -> bool:
