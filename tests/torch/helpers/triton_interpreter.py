@@ -373,6 +373,8 @@ _POINTERS = {
   "*i16": torch.int16,
   "*i8": torch.int8,
   "*u8": torch.uint8,
+  "*fp8e4nv": torch.float8_e4m3fn,
+  "*fp8e5": torch.float8_e5m2,
   "*u16": torch.uint16,
   "*u32": torch.uint32,
   "*u64": torch.uint64,

@@ -20,6 +20,7 @@ from ..cuda import (
   products,
   random,
   records,
+  scaled_blocks,
   settings,
   target,
   tuning,
@@ -187,6 +188,7 @@ class Cuda(Device):
         write,
         lowerings={
           **quantized_kernels.lowerings(self.description),
+          **scaled_blocks.lowerings(self.description),
           **random.lowerings(constants.GENERATOR, constants.GENERATOR_BYTES),
           **(
             products.lowerings(self.description, self.tuning, self.folds)

@@ -6,7 +6,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from . import convolution, hash, host_complex, linear_algebra, memory, pool, product, reduce, resize
+from . import (
+  blocks,
+  convolution,
+  hash,
+  host_complex,
+  linear_algebra,
+  memory,
+  pool,
+  product,
+  reduce,
+  resize,
+)
 
 if TYPE_CHECKING:
   import torch
@@ -25,6 +36,7 @@ def table() -> dict[Any, Callable[..., Any]]:
     **host_complex.table(),
     aten.convolution.default: _of_ints(convolution.table()[aten.convolution.default]),
     aten._scaled_mm.default: product.scaled,
+    **blocks.of_torchao(blocks.arithmetic),
     aten._trilinear.default: _of_ints(product.table()[aten._trilinear.default]),
     **{op: _of_bytes(op) for op in resize.table()},
     **linear_algebra.exponentials(),

@@ -15,6 +15,7 @@ from .. import torch_compat
 from ..libraries import NO_LIBRARIES, Libraries
 from . import (
   arguments,
+  blocks,
   convolution,
   draw,
   hash,
@@ -39,6 +40,7 @@ Decomposition = Callable[..., Any]
 def table(libraries: Libraries = NO_LIBRARIES) -> dict[Any, Decomposition]:
   """The decompositions by operator. What `libraries` compute is not decomposed."""
   modules = (
+    blocks,
     draw,
     hash,
     memory,

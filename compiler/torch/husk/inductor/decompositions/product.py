@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from . import blocks
+
 if TYPE_CHECKING:
   import torch
 
@@ -61,9 +63,13 @@ def scaled(
   use_fast_accum: bool = False,
 ) -> Any:
   """A product of matrices in fp8 that have one scale, or one for each row of x and each column of
-  y. Scales of blocks have other shapes."""
+  y, or one for each block."""
   import torch
 
+  if result_scale is None:
+    made = blocks.of_scaled_mm(blocks.arithmetic, x, y, x_scale, y_scale, bias, out_dtype)
+    if made is not NotImplemented:
+      return made
   shapes = (x_scale.shape, (x.shape[0], 1)), (y_scale.shape, (1, y.shape[1]))
   known = all(tuple(shape) in ((), (1,), (1, 1), of_rows) for shape, of_rows in shapes)
   if not known or result_scale is not None or x_scale.dtype is not torch.float32:

@@ -1,0 +1,136 @@
+"""Products in fp8 with a scale for each block: values of the template by Triton's interpreter, those
+of hosts, and the calls that are such products."""
+
+import husk
+import pytest
+import torch
+from cuda_numerics import computed
+from husk.cuda import scaled_blocks
+from husk.cuda.target import Target
+from husk.inductor.decompositions import blocks
+from torch import nn
+
+E4M3 = torch.float8_e4m3fn
+
+
+def fp8(*shape, seed):
+  return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(E4M3)
+
+
+def scales(*shape, seed):
+  return torch.rand(shape, generator=torch.Generator().manual_seed(seed)) * 0.1 + 0.01
+
+
+class Product(nn.Module):
+  """`aten::_scaled_mm` with scales of 128 columns of x, and of 1 or 128 columns of the weight."""
+
+  def __init__(self, n, k, columns, bias=False):
+    super().__init__()
+    self.register_buffer("weight", fp8(n, k, seed=1))
+    self.register_buffer("scales", scales(-(-n // columns), k // 128, seed=2))
+    self.register_buffer("bias", torch.randn(n).bfloat16() if bias else None)
+
+  def forward(self, x, x_scales):
+    return torch._scaled_mm(
+      x, self.weight.T, x_scales, self.scales.T, bias=self.bias, out_dtype=torch.bfloat16
+    )
+
+  def exact(self, x, x_scales):
+    columns = 128 if self.scales.shape[0] < self.weight.shape[0] else 1
+    of_rows = self.scales.repeat_interleave(columns, 0)[: self.weight.shape[0]]
+    a, b = (
+      one.double() * each.double().repeat_interleave(128, 1)
+      for one, each in ((x, x_scales), (self.weight, of_rows))
+    )
+    result = a @ b.T
+    return result if self.bias is None else result + self.bias.double()
+
+
+def inputs(m, k):
+  return fp8(m, k, seed=3), scales(m, k // 128, seed=4)
+
+
+def close(got, right):
+  torch.testing.assert_close(got.double(), right, rtol=2**-7, atol=1e-3 * float(right.abs().mean()))
+
+
+@pytest.mark.parametrize(
+  "m, n, k, columns", [(1, 208, 256, 128), (20, 256, 384, 1), (70, 144, 128, 128)]
+)
+def test_values(m, n, k, columns, tmp_path):
+  model = Product(n, k, columns, bias=m == 20)
+  x, x_scales = inputs(m, k)
+  (result,) = computed(model, (x, x_scales), None, [{"x": x, "x_scales": x_scales}], tmp_path)
+  close(result["output"], model.exact(x, x_scales))
+  assert "_triton_tem_" in (tmp_path / "model.hir").read_text()
+
+
+def test_many_rows_have_other_tiles(tmp_path):
+  rows = torch.export.Dim("rows", max=1000)
+  model = Product(256, 256, 128)
+  shapes = {"x": {0: rows}, "x_scales": {0: rows}}
+  runs = [dict(zip(("x", "x_scales"), inputs(m, 256))) for m in (1, 77)]
+  for result, run in zip(computed(model, inputs(300, 256), shapes, runs, tmp_path), runs):
+    close(result["output"], model.exact(**run))
+  target = Target.load("h100")
+  tiles = [scaled_blocks.tiles(target, m, 4096, 128) for m in (1, 40, 300, 4096)]
+  assert [(one.rows, one.columns) for one in tiles] == [(16, 64), (64, 64), (128, 64), (128, 128)]
+  assert all(
+    (one.rows + one.columns) * 128 * one.stages <= target.shared_memory_per_block_optin
+    for one in tiles
+  )
+
+
+def test_a_host(tmp_path):
+  model = Product(208, 256, 128, bias=True)
+  x, x_scales = inputs(5, 256)
+  path = husk.export(model, (x, x_scales), tmp_path / "model.husk", targets=("host:avx2",))
+  close(husk.load(path)(x, x_scales), model.exact(x, x_scales))
+
+
+class TorchaoProduct(Product):
+  def forward(self, x, x_scales):
+    return torch.ops.ao.blockwise_fp8_gemm(x, x_scales, self.weight, self.scales)
+
+
+@pytest.fixture
+def torchao_operator():
+  if hasattr(torch.ops.ao, "blockwise_fp8_gemm"):
+    yield
+    return
+  library = torch.library.Library("ao", "FRAGMENT")
+  library.define(
+    "blockwise_fp8_gemm(Tensor a, Tensor a_s, Tensor b, Tensor b_s, int block_size=128) -> Tensor"
+  )
+
+  def fake(a, a_s, b, b_s, block_size=128):
+    return a.new_empty([*a.shape[:-1], b.shape[0]], dtype=torch.bfloat16)
+
+  torch.library.register_fake("ao::blockwise_fp8_gemm", fake, lib=library)
+  yield
+  library._destroy()
+
+
+def test_torchao_s_operator(torchao_operator, tmp_path):
+  model = TorchaoProduct(128, 256, 128)
+  x, x_scales = inputs(6, 256)
+  x, x_scales = x.reshape(2, 3, 256), x_scales.reshape(2, 3, 2)
+  right = model.exact(x.reshape(6, 256), x_scales.reshape(6, 2)).reshape(2, 3, 128)
+  path = husk.export(model, (x, x_scales), tmp_path / "model.husk", targets=("host:avx2",))
+  close(husk.load(path)(x, x_scales), right)
+  text = husk.write(model, (x, x_scales), tmp_path / "gpu", targets=("cuda:h100",)).read_text()
+  assert "_triton_tem_" in text
+
+
+def test_other_scales_are_not_blocks():
+  def refused(x_scale, y_scale, k=256):
+    x, y = fp8(4, k, seed=1), fp8(208, k, seed=2).T
+    return blocks.of_scaled_mm(blocks.arithmetic, x, y, x_scale, y_scale, None, None)
+
+  good = scales(4, 2, seed=1), scales(2, 2, seed=2)
+  assert refused(*good) is not NotImplemented
+  assert refused(good[0].to(torch.float8_e8m0fnu), good[1]) is NotImplemented
+  assert refused(torch.tensor(1.0), torch.tensor(1.0)) is NotImplemented
+  assert refused(scales(4, 1, seed=1), good[1]) is NotImplemented
+  assert refused(good[0], scales(2, 3, seed=1)) is NotImplemented
+  assert refused(good[0], scales(1, 208, seed=1)) is NotImplemented
