@@ -10,7 +10,8 @@ take one input; and for one row and shapes that can follow each other, a chain o
 script compares the first result with a product in float64, measures a call in a CUDA graph, and a
 kernel that reads as many bytes as the codes and scales have, as often, in another graph. A row has
 the microseconds of a layer, the time of the read divided by it, and it divided by the time of the
-layer in bf16.
+layer in bf16. Layers whose inputs have codes, too, are measured if --formats names them
+(fp8-tensor, fp8-row, fp8-block, int8-row); they take one input, whose codes are made once.
 
 `--dry` only exports, and needs no GPU. An artifact that DIR has is not made again.
 """
@@ -75,12 +76,54 @@ class Plain(nn.Module):
     return self.matrix
 
 
+class Eight(nn.Module):
+  """A layer whose weights and inputs have codes of 8 bits: fp8 with a scale for the tensor, for each
+  row, or for each block of 128 columns, or ints with one for each row."""
+
+  def __init__(self, n, k, of, dtype=torch.float8_e4m3fn):
+    super().__init__()
+    self.of, self.dtype = of, dtype
+    codes, scales = self.codes_of(torch.randn(n, k) / math.sqrt(k))
+    if of == "block":
+      scales = scales[::128].contiguous()
+    self.register_buffer("codes", codes)
+    self.register_buffer("scales", scales)
+
+  def codes_of(self, x):
+    most = 127 if self.dtype == torch.int8 else 448
+    parts = x.float().unflatten(-1, (-1, 128)) if self.of == "block" else x.float()
+    largest = parts.abs().amax() if self.of == "tensor" else parts.abs().amax(-1, keepdim=True)
+    scales = largest / most
+    codes = parts / scales
+    codes = codes.round() if self.dtype == torch.int8 else codes
+    return codes.to(self.dtype).reshape(x.shape), scales.reshape(scales.shape[:2])
+
+  def forward(self, x):
+    codes, scales = self.codes_of(x)
+    if self.dtype == torch.int8:
+      return (torch._int_mm(codes, self.codes.T).float() * scales * self.scales.T).bfloat16()
+    return torch._scaled_mm(codes, self.codes.T, scales, self.scales.T, out_dtype=torch.bfloat16)
+
+  def weight(self):
+    scales = self.scales.float()
+    if self.of == "block":
+      scales = scales.repeat_interleave(128, 0).repeat_interleave(128, 1)
+    return self.codes.float() * scales
+
+
 FORMATS = {
   "bf16": Plain,
   "int4": lambda n, k: Quantized(n, k, torch.uint8, 32),
   "int4-128": lambda n, k: Quantized(n, k, torch.uint8, 128),
   "int8": lambda n, k: Quantized(n, k, torch.int8),
   "fp8": lambda n, k: Quantized(n, k, torch.float8_e4m3fn),
+}
+# Those whose inputs have codes, too: for many rows.
+EIGHT = {
+  "fp8-tensor": lambda n, k: Eight(n, k, "tensor"),
+  "fp8-row": lambda n, k: Eight(n, k, "row"),
+  "fp8-block": lambda n, k: Eight(n, k, "block"),
+  "int8-row": lambda n, k: Eight(n, k, "row", torch.int8),
 }
 
 
@@ -119,9 +162,10 @@ def size_of(module):
 def made(format, n, k, least):
   """Layers with at least `least` bytes of weights, with numbers from a seed."""
   torch.manual_seed(0)
-  layers = [FORMATS[format](n, k)]
+  make = {**FORMATS, **EIGHT}[format]
+  layers = [make(n, k)]
   count = -(-least // size_of(layers[0]))
-  return nn.ModuleList(layers + [FORMATS[format](n, k) for _ in range(count - 1)])
+  return nn.ModuleList(layers + [make(n, k) for _ in range(count - 1)])
 
 
 def export(path, target, shape, format, rows, least):
