@@ -1,7 +1,11 @@
 """The tests of operators of ExecuTorch's backends, exported by Husk and compared with eager mode.
 
   pip download --no-deps executorch && unzip -q executorch-*.whl -d WHEEL
-  python tests/torch/nets/executorch_suite.py WHEEL [--part 0/4] [--only NAME...] [--models]
+  python tests/torch/nets/executorch_suite.py WHEEL [--part 0/4] [--only NAME...] [--models] and
+    nothing               artifacts of this host, and runs of them
+    --target cuda:h100    exports alone, for that target
+    --pack DIR            artifacts for a GPU, inputs and eager's results on the CPU
+    --check DIR           runs them on that GPU; needs no wheel
 
 The wheel of ExecuTorch has them in executorch/backends/test/suite; nothing of it is installed, and
 its own code does not run. A test gives a model and its inputs to a runner, which is the one of this
@@ -9,8 +13,9 @@ net: it exports the model in eval mode, runs the artifact with the inputs and co
 A test can have several models. With `--models` the tests of whole models run, which need
 torchvision and torchaudio.
 
-A model has one of these results: equal; differs; torch.export (which refuses the model); refused
-(by Husk); crashed (another error); died or late (the process); eager (which cannot run it)."""
+A model has one of these results: equal; differs; exported (if it does not run); torch.export (which
+refuses the model); refused (by Husk); crashed (another error); died or late (the process); eager
+(which cannot run it)."""
 
 from __future__ import annotations
 
@@ -20,6 +25,7 @@ import copy
 import logging
 import os
 import pathlib
+import re
 import shutil
 import sys
 import tempfile
@@ -42,7 +48,7 @@ class Runner:
   """What a test of the suite gets as `test_runner`."""
 
   def __init__(self, net: Net, test: str) -> None:
-    self.net, self.test = net, test
+    self.net, self.test, self.models = net, test, 0
     self._flow = types.SimpleNamespace(quantize=False, backend="husk", name="husk")
 
   def lower_and_run_model(
@@ -53,49 +59,61 @@ class Runner:
     dynamic_shapes: Any = None,
   ) -> None:
     options = self.net.options
+    name = re.sub(r"\W+", "-", f"{self.test} {self.models}")
+    self.models += 1
     found = in_a_child(
-      lambda: outcome(model.eval(), inputs, dynamic_shapes, options.target), options.limit
+      lambda: outcome(model.eval(), inputs, dynamic_shapes, options, name), options.limit
     )
     self.net.add(self.test, *found)
 
 
 def outcome(
-  model: torch.nn.Module, inputs: tuple[Any, ...], dynamic_shapes: Any, target: str
-) -> tuple[str, str]:
-  try:
-    with torch.no_grad():
-      expected = copy.deepcopy(model)(*copy.deepcopy(inputs))
-  except Exception as error:
-    return "eager", f"{type(error).__name__}: {error}"
-  try:
-    text = compared(model, inputs, dynamic_shapes, target, expected)
-  except Exception as error:
-    return hundred_models.named(error)
-  return ("differs", text) if text else ("equal", "")
-
-
-def compared(
   model: torch.nn.Module,
   inputs: tuple[Any, ...],
   dynamic_shapes: Any,
-  target: str,
-  expected: Any,
-) -> str:
-  """Why the results of an artifact are not equal, empty if they are."""
+  options: argparse.Namespace,
+  name: str,
+) -> tuple[str, str]:
+  try:
+    with torch.no_grad():
+      expected = hundred_models.leaves(copy.deepcopy(model)(*copy.deepcopy(inputs)))
+  except Exception as error:
+    return "eager", f"{type(error).__name__}: {error}"
+  with tempfile.TemporaryDirectory(prefix="executorch-suite-") as folder:
+    artifact = pathlib.Path(folder) / "model.husk"
+    try:
+      return attempt(model, inputs, dynamic_shapes, options, name, artifact, expected)
+    except Exception as error:
+      return hundred_models.named(error)
+
+
+def attempt(
+  model: torch.nn.Module,
+  inputs: tuple[Any, ...],
+  dynamic_shapes: Any,
+  options: argparse.Namespace,
+  name: str,
+  artifact: pathlib.Path,
+  expected: list[torch.Tensor],
+) -> tuple[str, str]:
+  """Exports a model, and runs it if it can; the result, and a text."""
   import husk
 
-  with tempfile.TemporaryDirectory(prefix="executorch-suite-") as folder:
-    path = pathlib.Path(folder) / "model.husk"
-    husk.export(
-      copy.deepcopy(model),
-      copy.deepcopy(inputs),
-      path,
-      dynamic_shapes=dynamic_shapes,
-      targets=(target,),
-      progress=False,
-    )
-    got = husk.load(path)(*copy.deepcopy(inputs))
-  return hundred_models.difference(hundred_models.leaves(got), hundred_models.leaves(expected))
+  husk.export(
+    copy.deepcopy(model),
+    copy.deepcopy(inputs),
+    artifact,
+    dynamic_shapes=dynamic_shapes,
+    targets=(options.target,),
+    progress=False,
+  )
+  if options.pack:
+    hundred_models.put(options.pack, name, artifact, [((inputs, {}), expected)])
+  if options.target.startswith("cuda"):
+    return "exported", ""
+  got = husk.load(artifact)(*copy.deepcopy(inputs))
+  text = hundred_models.difference(hundred_models.leaves(got), expected)
+  return ("differs", text) if text else ("equal", "")
 
 
 class Net:
@@ -107,7 +125,7 @@ class Net:
 
   def add(self, test: str, result: str, text: str) -> None:
     self.found.append((test, result, " ".join(text.split())[:600]))
-    if result != "equal":
+    if result not in hundred_models.RAN:
       print(*self.found[-1], sep=": ", flush=True)
 
   @pytest.fixture
@@ -126,8 +144,10 @@ class Net:
   def summary(self) -> str:
     counts = collections.Counter(result for _, result, _ in self.found)
     lines = [f"{len(self.found)} models: " + ", ".join(f"{n} {r}" for r, n in counts.most_common())]
-    reasons = collections.Counter((r, words(text)) for _, r, text in self.found if r != "equal")
-    lines += [f"  {result} {count}: {text}" for (result, text), count in reasons.most_common()]
+    reasons = collections.Counter((r, words(text)) for _, r, text in self.found)
+    for (result, text), count in reasons.most_common():
+      if result not in hundred_models.RAN:
+        lines.append(f"  {result} {count}: {text}")
     return "\n".join(lines)
 
 
@@ -147,13 +167,25 @@ def stand_in(wheel: pathlib.Path) -> None:
 
 def main() -> int:
   parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-  parser.add_argument("wheel", type=pathlib.Path, help="the folder of the unpacked wheel")
+  parser.add_argument(
+    "wheel", type=pathlib.Path, nargs="?", help="the folder of the unpacked wheel"
+  )
   parser.add_argument("--target", default="host")
   parser.add_argument("--part", default="0/1", help="every n-th test: 0/4, 1/4 and so on")
   parser.add_argument("--only", nargs="*", default=[], metavar="NAME", help="such as test_add")
   parser.add_argument("--models", action="store_true", help="whole models in place of operators")
   parser.add_argument("--limit", type=float, default=300, help="seconds for a model")
+  parser.add_argument("--pack", metavar="DIR", help="write artifacts for a GPU into a folder, too")
+  parser.add_argument("--check", metavar="DIR", help="only run that folder, on the GPU")
   options = parser.parse_args()
+  if options.check:
+    return 1 if hundred_models.check(options) else 0
+  if not options.wheel:
+    parser.error("the folder of the unpacked wheel is missing")
+  if options.pack:
+    pathlib.Path(options.pack).mkdir(parents=True, exist_ok=True)
+    if options.target == "host":
+      options.target = "cuda:h100"
   folder = options.wheel.joinpath(*SUITE.split("."), "models" if options.models else "operators")
   if not folder.is_dir():
     parser.error(f"{options.wheel} has no {folder.relative_to(options.wheel)}")
@@ -162,6 +194,7 @@ def main() -> int:
   logging.getLogger("husk").propagate = False
   logging.getLogger("torch").setLevel(logging.CRITICAL)
   torch.set_num_threads(1)
+  torch.backends.cudnn.allow_tf32 = False  # the expected results are those of a CPU
   stand_in(options.wheel.resolve())
   hundred_models.warm_up(options)  # no child imports what an export needs
   net = Net(options)
@@ -172,7 +205,7 @@ def main() -> int:
     flags = ("--noconftest", "-p", "no:cacheprovider", "-q", "-s", "--no-header")
     pytest.main([*flags, "--rootdir", copies, copies], plugins=[net])
   print(net.summary())
-  return 0 if all(result == "equal" for _, result, _ in net.found) else 1
+  return 0 if all(result in hundred_models.RAN for _, result, _ in net.found) else 1
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ import logging
 import os
 import pathlib
 import resource
+import shutil
 import sys
 import tempfile
 import time
@@ -241,7 +242,7 @@ def attempt(row: Row, options: argparse.Namespace, measured: Measured) -> tuple[
 
 
 def keep(row: Row, options: argparse.Namespace, artifact: pathlib.Path) -> None:
-  """Writes an artifact into the folder of --pack, with calls and what eager mode returns."""
+  """Writes the artifact of a row into the folder of --pack, with calls of all its sizes."""
   eager, calls = built(row), []
   for size in (row.size, *row.others) if row.shapes is not None else (row.size,):
     for step in range(row.steps):
@@ -249,9 +250,14 @@ def keep(row: Row, options: argparse.Namespace, artifact: pathlib.Path) -> None:
       with torch.no_grad():
         expected = eager(*args, **kwargs)
       calls.append((called_with(row, size + step), expected if row.boxes else leaves(expected)))
-  name = f"{row.family}-{row.name}"
-  torch.save({"calls": calls, "boxes": row.boxes}, pathlib.Path(options.pack) / f"{name}.pt")
-  os.replace(artifact, pathlib.Path(options.pack) / f"{name}.husk")
+  put(options.pack, f"{row.family}-{row.name}", artifact, calls, row.boxes)
+
+
+def put(folder: str, name: str, artifact: pathlib.Path, calls: Any, boxes: bool = False) -> None:
+  """Moves an artifact into a folder for --check, beside its calls: for each, positional and named
+  arguments, and what eager mode returns."""
+  torch.save({"calls": calls, "boxes": boxes}, pathlib.Path(folder) / f"{name}.pt")
+  shutil.move(artifact, pathlib.Path(folder) / f"{name}.husk")
 
 
 def check_one(path: pathlib.Path) -> tuple[str, str]:

@@ -1,41 +1,24 @@
 """Exports small programs, one for each topic of PyTorch's documentation and of public reports, and
 compares them with eager mode at the sizes of the example and at others.
 
-  python tests/torch/nets/small_programs.py [--part 0/4] [--only NAME,NAME] [--json FILE] and one of
-    --target host:avx2      runs them on this machine (the default)
-    --target cuda:h100      exports alone: kernels are compiled, and nothing runs
-    --pack DIR              artifacts for the GPU of --gpu, inputs and eager's results
-    --check DIR             runs them on that GPU
+  python tests/torch/nets/small_programs.py, with the options of program_table.py
 
-A program has one of these results: equal; exported (nothing ran); wrong; failed (it exports, and
-does not run); torch.export (which refuses it, with or without Husk); refused (by Husk, in words
-that the text has); not applicable (eager mode fails); crashed (another error of the export); died
-or late (the process). Programs that are refused for a reason are in REFUSED, and count as `told` if
-the text has its words."""
+Programs that are refused for a reason are in REFUSED, and count as `told` if the text has its
+words."""
 
-import argparse
-import collections
-import copy
 import dataclasses
-import json
-import logging
-import os
 import pathlib
 import sys
-import tempfile
-import time
 import typing
-import warnings
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "helpers"), str(HERE.parents[2] / "compiler" / "torch")]
 
+import program_table  # noqa: E402
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
-from random_models import in_a_child  # noqa: E402
+from program_table import Program, of  # noqa: E402
 from torch import nn  # noqa: E402
-from torch.export import Dim  # noqa: E402
-from torch.utils import _pytree as pytree  # noqa: E402
 
 # By program, the words with which Husk refuses it.
 REFUSED = {
@@ -62,28 +45,6 @@ REFUSED = {
   "while_loop_newton": "cond_fn might be aliasing the input or the output",
 }
 
-
-@dataclasses.dataclass
-class Program:
-  """A model, the arguments of the export, its dynamic shapes, and arguments of other sizes."""
-
-  model: nn.Module
-  args: tuple
-  shapes: object = None
-  others: list = dataclasses.field(default_factory=list)
-
-
-class Calling(nn.Module):
-  """A function with tensors as arguments."""
-
-  def __init__(self, function):
-    super().__init__()
-    self.function = function
-
-  def forward(self, *args):
-    return self.function(*args)
-
-
 PROGRAMS: dict[str, typing.Callable[[], Program]] = {}
 
 
@@ -93,20 +54,6 @@ def program(function):
   assert name not in PROGRAMS, name
   PROGRAMS[name] = function
   return function
-
-
-def of(function, *args, dims=None, others=()):
-  """The program of a function or a model. `dims` has for each argument the dimensions that vary, as
-  {0: "n"}, and `others` the arguments at other sizes."""
-  model = function if isinstance(function, nn.Module) else Calling(function)
-  if dims is None:
-    return Program(model.eval(), args)
-  names = sorted({name for one in dims for name in (one or {}).values()})
-  known = {name: Dim(name, min=2, max=64) for name in names}
-  shapes = tuple(one and {dim: known[name] for dim, name in one.items()} for one in dims)
-  if not isinstance(function, nn.Module):
-    shapes = (shapes,)
-  return Program(model.eval(), args, shapes, list(others))
 
 
 def rows(function, *sizes, n=4, more=(3, 9), tail=()):
@@ -1483,157 +1430,5 @@ def sparse_product():
   return of(function, torch.randn(4, 5))
 
 
-# The driver
-
-
-def clones(tree):
-  return pytree.tree_map_only(torch.Tensor, lambda x: x.detach().clone(), tree)
-
-
-CALLS = 2  # of each program at each size: a model with a state has another result
-
-
-def expected(one):
-  """The results of eager mode: a list for each set of arguments, with one for each call."""
-  found = []
-  for args in (one.args, *one.others):
-    model = copy.deepcopy(one.model)
-    with torch.no_grad():
-      found.append([clones(leaves(model(*clones(args)))) for _ in range(CALLS)])
-  return found
-
-
-def leaves(tree):
-  """The tensors of a result, those of objects too, and its numbers as tensors."""
-  found = []
-  for leaf in pytree.tree_leaves(tree):
-    if isinstance(leaf, torch.Tensor):
-      found.append(leaf)
-    elif hasattr(leaf, "__dlpack__"):
-      found.append(torch.from_dlpack(leaf))
-    elif isinstance(leaf, (int, float)):
-      found.append(torch.tensor(leaf))
-    elif dataclasses.is_dataclass(leaf):
-      found += leaves([getattr(leaf, field.name) for field in dataclasses.fields(leaf)])
-  return found
-
-
-def compare(artifact, argument_sets, wanted, device=None):
-  """The result of an artifact, and a text about it."""
-  import husk
-
-  options = {"device": device} if device else {}
-  for args, calls in zip(argument_sets, wanted, strict=True):
-    loaded = husk.load(artifact, **options)
-    sizes = " ".join(str(tuple(x.shape)) for x in leaves(args))
-    for call, wanted_leaves in enumerate(calls):
-      given = clones(args)
-      if device:
-        given = pytree.tree_map_only(torch.Tensor, lambda x: x.to(device), given)
-      try:
-        result = [x.cpu().clone() for x in leaves(loaded(*given))]
-      except Exception as error:
-        return "failed", f"at {sizes}, call {call}: {type(error).__name__}: {error}"
-      try:
-        torch.testing.assert_close(result, wanted_leaves, rtol=2e-3, atol=1e-4, equal_nan=True)
-      except AssertionError as error:
-        return "wrong", f"at {sizes}, call {call}: {error}"
-  return "equal", f"{len(wanted)} sizes"
-
-
-def outcome(name, options, folder):
-  """The result of a program, and a text about it."""
-  import husk
-
-  torch.manual_seed(3)
-  one = PROGRAMS[name]()
-  try:
-    wanted = expected(one)
-  except Exception as error:
-    return "not applicable", f"{type(error).__name__}: {error}"
-  artifact = folder / f"{name}.husk"
-  named = {"dynamic_shapes": one.shapes, "progress": False}
-  try:
-    if options.target.startswith("cuda") and not options.pack:
-      husk.write(one.model, one.args, folder, targets=(options.target,), **named)
-      return "exported", ""
-    target = options.gpu if options.pack else options.target
-    husk.export(one.model, one.args, artifact, targets=(target,), **named)
-  except Exception as error:
-    text = f"{type(error).__name__}: {error}"
-    if REFUSED.get(name, "\0") in text:
-      return "told", text
-    if isinstance(error, husk.Unsupported):
-      return "refused", text
-    try:
-      with torch.no_grad():
-        torch.export.export(one.model, one.args, dynamic_shapes=one.shapes, strict=False)
-    except Exception:
-      return "torch.export", text
-    return "crashed", text
-  if options.pack:
-    torch.save(([one.args, *one.others], wanted), pathlib.Path(options.pack) / f"{name}.pt")
-    os.replace(artifact, pathlib.Path(options.pack) / f"{name}.husk")
-    return "exported", ""
-  return compare(artifact, [one.args, *one.others], wanted)
-
-
-def checked(name, options, folder):
-  kept = pathlib.Path(options.check)
-  argument_sets, wanted = torch.load(kept / f"{name}.pt", weights_only=False)
-  return compare(kept / f"{name}.husk", argument_sets, wanted, "cuda")
-
-
-def warm_up(options):
-  """Exports one program, so that no child of this process needs to import what an export does."""
-  import husk
-
-  with tempfile.TemporaryDirectory() as folder:
-    target = options.gpu if options.pack else options.target
-    husk.write(nn.Linear(3, 3), (torch.ones(2, 3),), folder, targets=(target,), progress=False)
-
-
-def main():
-  parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-  parser.add_argument("--target", default="host:avx2")
-  parser.add_argument("--part", default="0/1", help="every n-th program: 0/4, 1/4 and so on")
-  parser.add_argument("--only", help="names of programs, with commas between them")
-  parser.add_argument("--json", help="a file for the results by name")
-  parser.add_argument("--limit", type=float, default=300, help="seconds for a program")
-  parser.add_argument("--gpu", default="cuda:h100", help="the target that --pack compiles for")
-  parser.add_argument("--pack", metavar="DIR", help="only write artifacts for a GPU into a folder")
-  parser.add_argument("--check", metavar="DIR", help="only run that folder, on the GPU")
-  options = parser.parse_args()
-  warnings.simplefilter("ignore")
-  logging.disable(logging.ERROR)
-  torch.set_num_threads(1)
-  begin, step = map(int, options.part.split("/"))
-  names = list(PROGRAMS)[begin::step]
-  if options.only:
-    names = options.only.split(",")
-  if options.pack:
-    pathlib.Path(options.pack).mkdir(parents=True, exist_ok=True)
-  if options.check:
-    names = [name for name in names if (pathlib.Path(options.check) / f"{name}.husk").exists()]
-  else:
-    warm_up(options)
-  counts, found, start = collections.Counter(), {}, time.monotonic()
-  run = checked if options.check else outcome
-  for name in names:
-    with tempfile.TemporaryDirectory(prefix="small-programs-") as folder:
-      result, text = in_a_child(
-        lambda name=name, folder=folder: run(name, options, pathlib.Path(folder)), options.limit
-      )
-    counts[result] += 1
-    found[name] = {"result": result, "text": " ".join(text.split())}
-    seconds = time.monotonic() - start
-    text = "" if result in ("equal", "exported") else found[name]["text"]
-    print(f"{seconds:4.0f} s {name}: {result} {text[:500]}", flush=True)
-    if options.json:  # a whole file at any time
-      pathlib.Path(f"{options.json}.part").write_text(json.dumps(found, indent=1))
-      os.replace(f"{options.json}.part", options.json)
-  print(f"{len(found)} programs: " + ", ".join(f"{n} {name}" for name, n in counts.most_common()))
-
-
 if __name__ == "__main__":
-  main()
+  program_table.main(__doc__, PROGRAMS, REFUSED)
