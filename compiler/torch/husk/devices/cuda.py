@@ -13,6 +13,7 @@ from .. import hir, libraries, quantized
 from ..attention import launch
 from ..attention import operator as attention
 from ..cuda import (
+  eight_bits,
   fake_cuda,
   float64,
   gemm_configs,
@@ -20,7 +21,6 @@ from ..cuda import (
   products,
   random,
   records,
-  scaled_blocks,
   settings,
   target,
   tuning,
@@ -188,7 +188,7 @@ class Cuda(Device):
         write,
         lowerings={
           **quantized_kernels.lowerings(self.description),
-          **scaled_blocks.lowerings(self.description),
+          **eight_bits.lowerings(self.description),
           **random.lowerings(constants.GENERATOR, constants.GENERATOR_BYTES),
           **(
             products.lowerings(self.description, self.tuning, self.folds)

@@ -2,7 +2,7 @@
 columns, as those of DeepSeek's models have.
 
 The calls that mean it are `ao::blockwise_fp8_gemm`, torchao's, and `aten::_scaled_mm` with scales
-of blocks. GPUs have a template for it (cuda/scaled_blocks.py), hosts compute it in f32."""
+of blocks. GPUs have a template for it (cuda/eight_bits.py), hosts compute it in f32."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ Operator = Any
 @functools.cache
 def operator() -> Operator:
   """husk::scaled_blocks, which is defined once per process: a times the transposed b. `a` is m x k,
-  with m x k/block scales in f32; `b` is n x k, with scales for blocks of `columns` of its n rows
-  and `block` of its k columns. `dtype` is that of the result."""
+  with m x k/128 scales in f32; `b` is n x k, with scales for blocks of `columns` of its n rows and
+  128 of its k columns. `dtype` is that of the result."""
   return own_operators.define(
     "scaled_blocks",
     "Tensor a, Tensor a_scales, Tensor b, Tensor b_scales, int columns, ScalarType dtype",
@@ -101,7 +101,8 @@ def of_torchao(product: Callable[..., Any]) -> dict[Any, Callable[..., Any]]:
   ) -> Any:
     *outer, k = a.shape
     a_scales = a_scales.reshape(-1, k // block)
-    made = product(a.reshape(-1, k), a_scales, b, b_scales, block, torch.bfloat16)
+    chosen = product if block == _BLOCK else arithmetic
+    made = chosen(a.reshape(-1, k), a_scales, b, b_scales, block, torch.bfloat16)
     return made.reshape(*outer, b.shape[0])
 
   return {torch.ops.ao.blockwise_fp8_gemm.default: decomposed}
@@ -134,5 +135,5 @@ def of_scaled_mm(
   return made if bias is None else made + bias
 
 
-# The columns of a block of aten::_scaled_mm.
+# The columns of a block of aten::_scaled_mm, and of the template of GPUs.
 _BLOCK = 128

@@ -1,11 +1,13 @@
-"""Products in fp8 with a scale for each block: values of the template by Triton's interpreter, those
-of hosts, and the calls that are such products."""
+"""Products whose factors have 8 bits: values of the template by Triton's interpreter, those of hosts,
+and the calls that are such products."""
+
+import re
 
 import husk
 import pytest
 import torch
 from cuda_numerics import computed
-from husk.cuda import scaled_blocks
+from husk.cuda import eight_bits
 from husk.cuda.target import Target
 from husk.inductor.decompositions import blocks
 from torch import nn
@@ -72,13 +74,95 @@ def test_many_rows_have_other_tiles(tmp_path):
   runs = [dict(zip(("x", "x_scales"), inputs(m, 256))) for m in (1, 77)]
   for result, run in zip(computed(model, inputs(300, 256), shapes, runs, tmp_path), runs):
     close(result["output"], model.exact(**run))
+
+
+def test_tiles():
   target = Target.load("h100")
-  tiles = [scaled_blocks.tiles(target, m, 4096, 128) for m in (1, 40, 300, 4096)]
-  assert [(one.rows, one.columns) for one in tiles] == [(16, 64), (64, 64), (128, 64), (128, 128)]
-  assert all(
-    (one.rows + one.columns) * 128 * one.stages <= target.shared_memory_per_block_optin
-    for one in tiles
-  )
+
+  def sizes(*problem):
+    one = eight_bits.tiles(target, *problem)
+    assert (one.rows + one.columns) * 128 * one.stages <= target.shared_memory_per_block_optin
+    return one.rows, one.columns
+
+  assert [sizes(m, 4096) for m in (1, 40, 256, 1024, 4096)] == [
+    (16, 64),
+    (64, 64),
+    (64, 128),
+    (256, 128),
+    (256, 128),
+  ]
+  assert [sizes(m, 4096, True) for m in (1, 1024)] == [(16, 64), (128, 128)]
+
+
+class Whole(nn.Module):
+  """A product with scales for the tensors or for rows, or of ints."""
+
+  def __init__(self, n, k, of, fast=False, bias=False):
+    super().__init__()
+    self.of, self.fast = of, fast
+    weight = fp8(n, k, seed=1)
+    self.register_buffer("weight", weight if of != "ints" else (weight.float() * 30).to(torch.int8))
+    self.register_buffer("scales", scales(*(() if of == "tensors" else (n, 1)), seed=2))
+    self.register_buffer("bias", scales(n, seed=5).bfloat16() if bias else None)
+
+  def forward(self, x, x_scales):
+    if self.of == "ints":
+      return (torch._int_mm(x, self.weight.T) * x_scales * self.scales.T).bfloat16()
+    return torch._scaled_mm(
+      x,
+      self.weight.T,
+      x_scales,
+      self.scales.T if self.of == "rows" else self.scales,
+      bias=self.bias,
+      out_dtype=torch.bfloat16,
+      use_fast_accum=self.fast,
+    )
+
+  def inputs(self, m, k):
+    x = fp8(m, k, seed=3)
+    x = (x.float() * 30).to(torch.int8) if self.of == "ints" else x
+    return x, scales(*(() if self.of == "tensors" else (m, 1)), seed=4)
+
+  def exact(self, x, x_scales):
+    of_columns = self.scales.double().T if self.of != "tensors" else self.scales.double()
+    result = (x.double() @ self.weight.double().T) * x_scales.double() * of_columns
+    return result if self.bias is None else result + self.bias.double()
+
+
+@pytest.mark.parametrize(
+  "of, m, fast, bias",
+  [
+    ("tensors", 20, True, False),
+    ("rows", 40, False, True),
+    ("rows", 3, True, True),
+    ("ints", 70, 0, 0),
+  ],
+)
+def test_scales_of_tensors_and_rows(of, m, fast, bias, tmp_path):
+  model = Whole(208, 256, of, fast, bias)
+  x, x_scales = model.inputs(m, 256)
+  (result,) = computed(model, (x, x_scales), None, [{"x": x, "x_scales": x_scales}], tmp_path)
+  close(result["output"], model.exact(x, x_scales))
+  # Scales, bias and the conversion are in the kernel.
+  assert len(re.findall(r"^ *launch ", (tmp_path / "model.hir").read_text(), re.M)) == 1
+
+
+@pytest.mark.parametrize("target", ["cuda:a100", "cuda:b200", "cuda:orin"])
+def test_other_gpus(target, tmp_path):
+  model = Whole(208, 256, "ints")
+  text = husk.write(model, model.inputs(20, 256), tmp_path, targets=(target,)).read_text()
+  assert "_triton_tem_" in text
+
+
+def test_a_weight_that_is_not_transposed_has_another_kernel(tmp_path):
+  class Plain(Whole):
+    def forward(self, x, x_scales):
+      return torch._int_mm(x, self.weight)
+
+  model = Plain(256, 256, "ints")
+  x, x_scales = model.inputs(20, 256)
+  (result,) = computed(model, (x, x_scales), None, [{"x": x, "x_scales": x_scales}], tmp_path)
+  assert torch.equal(result["output"].long(), x.long() @ model.weight.long())
 
 
 def test_a_host(tmp_path):
