@@ -1,4 +1,4 @@
-"""Products whose factors have 8 bits: values of the template by Triton's interpreter, those of hosts,
+"""Products whose factors have 8 bits: values of the template by the interpreter, those of hosts,
 and the calls that are such products."""
 
 import re
