@@ -809,8 +809,8 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     uses(
       "_adaptive_avg_pool2d _adaptive_avg_pool3d _assert_async _assert_scalar"
       " _assert_tensor_metadata _cdist_forward _embedding_bag _embedding_bag_forward_only"
-      " _functional_assert_async _grouped_mm _histogramdd_from_bin_cts _int_mm _linalg_det"
-      " _linalg_slogdet _linalg_solve_ex _local_scalar_dense _native_batch_norm_legit_no_training"
+      " _functional_assert_async _grouped_mm _histogramdd_from_bin_cts _int_mm"
+      " _linalg_det _linalg_slogdet _linalg_solve_ex _local_scalar_dense _native_batch_norm_legit_no_training"
       " _pdist_forward _scaled_mm _to_copy _trilinear _unique2 _unsafe_index _unsafe_index_put"
       " _unsafe_masked_index _unsafe_masked_index_put_accumulate _unsafe_view"
       " _upsample_bicubic2d_aa _upsample_bilinear2d_aa _weight_int8pack_mm _weight_int4pack_mm"
