@@ -77,8 +77,8 @@ class Plain(nn.Module):
 
 
 class Eight(nn.Module):
-  """A layer whose weights and inputs have codes of 8 bits: fp8 with a scale for the tensor, for each
-  row, or for each block of 128 columns, or ints with one for each row."""
+  """A layer whose weights and inputs have codes of 8 bits: fp8 with a scale for the tensor, for
+  each row, or for each block of 128 columns, or ints with one for each row."""
 
   def __init__(self, n, k, of, dtype=torch.float8_e4m3fn):
     super().__init__()
