@@ -1,0 +1,224 @@
+/** @file
+ * Texts of a language model: several requests are generated together, from a file that
+ * `python -m husk llm` has exported.
+ *
+ * @code
+ * static int32_t print(void* user, const husk_text_part* part) {
+ *   fwrite(part->text, 1, part->bytes, stdout);
+ *   return 0;
+ * }
+ * husk_generator* generator;
+ * husk_generator_create(engine, program, NULL, &generator, &error);
+ * husk_text_request request = HUSK_TEXT_REQUEST_INIT;
+ * request.text = "The capital of France is", request.bytes = strlen(request.text);
+ * request.part = print;
+ * husk_generator_submit(generator, &request, NULL, &error);
+ * int32_t more = 1;
+ * while (more && husk_generator_step(generator, &more, &error) == HUSK_OK) {}
+ * @endcode
+ *
+ * A request asks for one text or several (`samples`). Each text takes one of the slots of the file
+ * while it is generated, and waits until one is free. A step runs the model once for all of them:
+ * it takes up to one chunk of each prompt that the cache does not have yet, and then generates a
+ * token of each other text. So requests may join and leave between any two steps, and a step never
+ * takes longer than one chunk for each slot and one token. The first request that is submitted gets
+ * the first slot that is free.
+ *
+ * Threads: one thread at a time calls husk_generator_step; a second call meanwhile is refused. Any
+ * thread may submit, cancel and ask for statistics at the same time. `part` is called by
+ * husk_generator_step alone, on its thread, without a lock: it may submit and cancel, and must not
+ * step or release. husk_generator_release comes after all other calls. A program whose steps have
+ * no more to do waits by its own means until it has submitted a request.
+ *
+ * Memory: husk_generator_submit allocates all that a request needs but for the text that is held
+ * back or comes with one token, which grows as the tokens need. A step allocates nothing else; the
+ * runs of the model follow husk_session_run.
+ *
+ * Errors: as in husk/text.h. The library libhusk_text has these functions, and calls libhusk. Later
+ * versions append fields to the structs, by the rules of husk/husk.h. The header is C11 and
+ * C++17. */
+#ifndef HUSK_GENERATE_H
+#define HUSK_GENERATE_H
+
+#include <husk/husk.h>
+#include <husk/text.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** The requests for texts of one program, with a session of it. */
+typedef struct husk_generator husk_generator;
+
+/** The options of husk_generator_create. Minimum size: through `reuse_prefixes`. */
+typedef struct husk_generator_options {
+  uint32_t struct_size; /**< The size of this struct, set by whoever provides it. */
+  /** The most tokens of a prompt that one step takes; 0: as many as the file allows. With a smaller
+   * number, texts that are generated wait less for new prompts, which take longer. */
+  uint32_t chunk;
+  /** 1: a prompt whose first tokens are in the cache of a free slot already, because an earlier
+   * request had them, begins after them. The logits may then differ by rounding from those of a
+   * prompt that is taken as a whole. */
+  int32_t reuse_prefixes;
+  int32_t reserved; /**< 0. */
+  /** The options of the session; NULL: the defaults. Read during the call. */
+  const husk_session_options* session;
+} husk_generator_options;
+/** The initial value of a husk_generator_options. */
+#define HUSK_GENERATOR_OPTIONS_INIT {sizeof(husk_generator_options), 0, 0, 0, NULL}
+
+/** Creates a generator. It has a stream of its own, and a session with the caches of all slots.
+ * @param engine the engine of the program; must outlive the generator
+ * @param program a language model; the generator keeps it
+ * @param options copied; NULL: the defaults
+ * @param generator the result, NULL after a failure
+ * @param error may be NULL
+ * @return HUSK_OK; HUSK_INVALID_FILE if the program is no language model; HUSK_UNSUPPORTED if the
+ * library lacks the kind of its tokenizer; HUSK_OUT_OF_MEMORY; or the failure of the device */
+HUSK_API husk_status husk_generator_create(husk_engine* engine, husk_program* program,
+                                           const husk_generator_options* options,
+                                           husk_generator** generator, husk_error* error);
+/** Releases the generator, with the requests that are not done: their `part` is not called any
+ * more. NULL does nothing. */
+HUSK_API void husk_generator_release(husk_generator* generator);
+
+/** Returns the tokenizer of the file, which lives as long as the generator; NULL if there is none.
+ */
+HUSK_API const husk_tokenizer* husk_generator_tokenizer(const husk_generator* generator);
+/** Creates an empty chat in the form that the model takes. The caller releases it.
+ * @return HUSK_OK; HUSK_UNSUPPORTED if the file has no chat template, or one that only Jinja fills
+ * in, as husk.text does in Python; or the failure of husk_chat_create */
+HUSK_API husk_status husk_generator_chat(const husk_generator* generator, husk_chat** chat,
+                                         husk_error* error);
+
+/** Why a text has ended, or that it has not. Later versions append reasons. */
+enum {
+  HUSK_TEXT_GOES_ON = 0,   /**< More parts will come. */
+  HUSK_TEXT_END = 1,       /**< The model ended the text; the token says so and has no text. */
+  HUSK_TEXT_STOP = 2,      /**< One of the stop texts came. */
+  HUSK_TEXT_LENGTH = 3,    /**< It has max_new_tokens, or the sequence has no room for more. */
+  HUSK_TEXT_CANCELLED = 4, /**< The application cancelled the request. */
+  HUSK_TEXT_FAILED = 5     /**< A run of the model failed, or there is no memory for the text. */
+};
+
+/** What a step has added to a text. The library fills the struct, which is valid during the
+ * callback. Each text has one part with a reason other than HUSK_TEXT_GOES_ON, the last one. */
+typedef struct husk_text_part {
+  uint32_t struct_size; /**< The size of the struct in the library's version. */
+  uint32_t sample;      /**< The number of the text among those of the request, from 0. */
+  uint64_t request;     /**< The number of the request. */
+  /** UTF-8, whole characters, perhaps none: what became certain with this part. The beginning of a
+   * stop text is held back until it is another text. */
+  const char* text;
+  size_t bytes;          /**< The length of `text`. */
+  int32_t token;         /**< The token; -1 if there is none, as in a request that was cancelled. */
+  float logprob;         /**< The logarithm of its probability in the model, if asked for. */
+  int32_t reason;        /**< HUSK_TEXT_GOES_ON, or why the text has ended. */
+  int32_t reserved;      /**< 0. */
+  uint64_t tokens;       /**< How many tokens the text has, this one included. */
+  uint64_t prompt;       /**< How many tokens the prompt has. */
+  uint64_t reused;       /**< How many of them were in the cache already (reuse_prefixes). */
+  const husk_error* why; /**< The failure if `reason` is HUSK_TEXT_FAILED, else NULL. */
+} husk_text_part;
+
+/** A text that is not a string of C. Entries come in arrays, so the layout is fixed. */
+typedef struct husk_text_slice {
+  const char* text; /**< UTF-8. */
+  size_t bytes;     /**< Its length. */
+} husk_text_slice;
+
+/** A request. Minimum size: through `user`. */
+typedef struct husk_text_request {
+  uint32_t struct_size;  /**< The size of this struct, set by whoever provides it. */
+  uint32_t options;      /**< For a text: HUSK_TEXT_ADD_SPECIAL and HUSK_TEXT_PLAIN, as in
+                            husk_tokenizer_encode. */
+  const char* text;      /**< The prompt as a text, or NULL. */
+  size_t bytes;          /**< The length of `text`. */
+  const int32_t* tokens; /**< The prompt as tokens, if `text` is NULL. */
+  size_t token_count;    /**< How many tokens there are. */
+  uint64_t max_new_tokens; /**< The most tokens of a text; 0: as many as the sequence has room for.
+                            */
+  uint32_t samples;        /**< How many texts; 0: one. Text number i has the seed `seed` + i. */
+  /** 0 takes the most likely token each time; larger numbers draw tokens, the more evenly the
+   * larger they are. */
+  float temperature;
+  int64_t top_k; /**< Draw from so many of the most likely tokens; 0: no limit. */
+  float top_p;   /**< Draw from the most likely tokens that have this probability together; 0: 1. */
+  int32_t logprobs; /**< 1: parts have the log-probabilities of their tokens. */
+  /** Equal seeds give equal texts, whatever else is generated at the same time. */
+  int64_t seed;
+  const husk_text_slice* stops; /**< Texts that end the generation, and are no part of it. */
+  size_t stop_count;            /**< How many there are. */
+  /** Called for each part of each text. Another result than 0 cancels the request. Must not be
+   * NULL. */
+  int32_t (*part)(void* user, const husk_text_part* part);
+  void* user; /**< The first argument of `part`. */
+} husk_text_request;
+/** The initial value of a husk_text_request. */
+#define HUSK_TEXT_REQUEST_INIT \
+  {sizeof(husk_text_request), 0, NULL, 0, NULL, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, NULL, NULL}
+
+/** Sets temperature, top_k and top_p to what the model's author recommends: zeros, if nothing. */
+HUSK_API void husk_generator_recommend(const husk_generator* generator, husk_text_request* request);
+
+/** Adds a request. The generator copies all of it.
+ * @param generator any thread may call
+ * @param request the request
+ * @param number its number, from 1 on, which parts and husk_generator_cancel have; may be NULL
+ * @param error may be NULL
+ * @return HUSK_OK; HUSK_INVALID_ARGUMENT, naming a setting that is wrong; HUSK_INVALID_INPUT if the
+ * prompt is no UTF-8, has no tokens or a token that does not exist, or is longer than a sequence;
+ * HUSK_UNSUPPORTED if there is a text and no tokenizer; or HUSK_OUT_OF_MEMORY. Other requests go
+ * on. */
+HUSK_API husk_status husk_generator_submit(husk_generator* generator,
+                                           const husk_text_request* request, uint64_t* number,
+                                           husk_error* error);
+/** Cancels a request: the next step calls `part` with HUSK_TEXT_CANCELLED for each of its texts
+ * that has not ended, and with the text that was held back, if any. A part that the step in
+ * progress has may come before.
+ * @param generator any thread may call
+ * @param number the request
+ * @param error may be NULL
+ * @return HUSK_OK; or HUSK_NOT_FOUND if there is no such request, since it is done for instance */
+HUSK_API husk_status husk_generator_cancel(husk_generator* generator, uint64_t number,
+                                           husk_error* error);
+/** Runs the model for all texts that have a slot. If a run fails, all texts that have a slot end
+ * with HUSK_TEXT_FAILED, since the caches are undefined, and the others go on.
+ * @param generator one thread at a time
+ * @param more 1 if there are texts that have not ended, else 0; may be NULL
+ * @param error may be NULL
+ * @return HUSK_OK; HUSK_INVALID_ARGUMENT if a step is in progress; or the failure of the run */
+HUSK_API husk_status husk_generator_step(husk_generator* generator, int32_t* more,
+                                         husk_error* error);
+
+/** Counts of a generator. Minimum size: through `step_nanoseconds`. */
+typedef struct husk_generator_stats {
+  uint32_t struct_size;       /**< Set by the caller that passes the struct to be filled. */
+  uint32_t slots;             /**< How many texts can be generated at the same time. */
+  uint64_t max_tokens;        /**< How many tokens a sequence may have. */
+  uint64_t vocabulary;        /**< How many numbers of tokens the model has. */
+  uint32_t active;            /**< Texts that have a slot. */
+  uint32_t waiting;           /**< Texts that wait for one. */
+  uint64_t requests;          /**< Requests that were submitted. */
+  uint64_t ended;             /**< Texts that have ended, for whatever reason. */
+  uint64_t steps;             /**< Steps that ran the model. */
+  uint64_t prompt_tokens;     /**< Tokens of prompts that the model has taken. */
+  uint64_t reused_tokens;     /**< Tokens of prompts that were in the cache already. */
+  uint64_t new_tokens;        /**< Tokens of texts. */
+  uint64_t model_nanoseconds; /**< Time of the runs, with copies from and to the device. */
+  uint64_t step_nanoseconds;  /**< Time of the steps, with the callbacks. */
+} husk_generator_stats;
+/** The initial value of a husk_generator_stats. */
+#define HUSK_GENERATOR_STATS_INIT \
+  {sizeof(husk_generator_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+
+/** Writes the counts to `out`, which is HUSK_GENERATOR_STATS_INIT on entry. Any thread may call; a
+ * step in progress is not in the counts. Returns HUSK_OK or HUSK_INVALID_ARGUMENT. */
+HUSK_API husk_status husk_generator_stats_get(husk_generator* generator, husk_generator_stats* out,
+                                              husk_error* error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

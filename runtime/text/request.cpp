@@ -1,0 +1,198 @@
+#include "text/request.h"
+
+#include <math.h>
+
+#include "text/utf8.h"
+
+namespace husk::text {
+
+namespace {
+
+constexpr uint32_t kMaxSamples = 1 << 16;
+
+Status wrong_setting(husk_error* error, const char* name, double value, const char* remedy) {
+  return fail(error, HUSK_INVALID_ARGUMENT, "%s is %g: give %s", name, value, remedy);
+}
+
+}  // namespace
+
+int64_t Sequence::length() const { return static_cast<int64_t>(request->prompt.size()) + count; }
+
+Status Sequence::append(const char* text, size_t bytes, int32_t* reason, husk_error* error) {
+  bool stopped;
+  HUSK_TRY(held.append(request->stops, {text, bytes}, &stopped, error));
+  if (stopped) *reason = HUSK_TEXT_STOP;
+  return Status::ok;
+}
+
+Status Sequence::finish(int32_t* reason, husk_error* error) {
+  const char* text;
+  size_t bytes;
+  if (!decoder || *reason == HUSK_TEXT_STOP) return Status::ok;
+  HUSK_TRY(to_status(husk_text_decoder_finish(decoder, &text, &bytes, error)));
+  return append(text, bytes, reason, error);
+}
+
+Status Sequence::add(const Model& model, int32_t next_token, int32_t* reason, husk_error* error) {
+  *reason = HUSK_TEXT_GOES_ON;
+  token = next_token;
+  ++count;
+  for (const int32_t end : model.ends) {
+    if (token == end) *reason = HUSK_TEXT_END;
+  }
+  if (*reason == HUSK_TEXT_GOES_ON && decoder) {
+    const char* text;
+    size_t bytes;
+    const husk_status status = husk_text_decoder_push(decoder, token, &text, &bytes, error);
+    // A model may have more numbers of tokens than its tokenizer. They have no text.
+    if (status != HUSK_INVALID_INPUT) {
+      HUSK_TRY(to_status(status));
+      HUSK_TRY(append(text, bytes, reason, error));
+    }
+  }
+  // The last token of a sequence needs no position of the cache.
+  const bool has_room = length() <= model.max_tokens;
+  if (*reason == HUSK_TEXT_GOES_ON &&
+      (!has_room || static_cast<uint64_t>(count) == request->most)) {
+    *reason = HUSK_TEXT_LENGTH;
+  }
+  return *reason == HUSK_TEXT_GOES_ON ? Status::ok : finish(reason, error);
+}
+
+bool Sequence::give(int32_t part_token, float logprob, int32_t reason, const husk_error* why) {
+  const Span text = held.certain(reason != HUSK_TEXT_GOES_ON);
+  husk_text_part part = {};
+  part.struct_size = sizeof part;
+  part.sample = sample;
+  part.request = request->number;
+  part.text = text.size ? text.data : "";
+  part.bytes = text.size;
+  part.token = part_token;
+  part.logprob = logprob;
+  part.reason = reason;
+  part.tokens = static_cast<uint64_t>(count);
+  part.prompt = request->prompt.size();
+  part.reused = static_cast<uint64_t>(reused);
+  part.why = why;
+  const bool goes_on = request->part_(request->user_, &part) == 0;
+  held.drop(text.size);
+  return goes_on;
+}
+
+Request::~Request() {
+  for (uint32_t i = 0; i < count; ++i) sequences[i].~Sequence();
+  free(sequences);
+}
+
+Sampling Request::sampling_of(const Sequence& sequence) const {
+  Sampling result = sampling;
+  result.seed =
+      static_cast<int64_t>(static_cast<uint64_t>(sampling.seed) + uint64_t{sequence.sample});
+  return result;
+}
+
+Status Request::read_prompt(const husk_text_request& from, const Model& model,
+                            const husk_tokenizer* tokenizer, husk_error* error) {
+  if (from.text) {
+    if (!tokenizer) {
+      return fail(error, HUSK_UNSUPPORTED, "the file has no tokenizer: give the prompt as tokens");
+    }
+    size_t size = 0;
+    // Few texts have more tokens than bytes.
+    HUSK_TRY(prompt.resize(from.bytes + 16, error));
+    HUSK_TRY(to_status(husk_tokenizer_encode(tokenizer, from.text, from.bytes, from.options,
+                                             prompt.data(), prompt.size(), &size, error)));
+    if (size > prompt.size()) {
+      HUSK_TRY(prompt.resize(size, error));
+      HUSK_TRY(to_status(husk_tokenizer_encode(tokenizer, from.text, from.bytes, from.options,
+                                               prompt.data(), prompt.size(), &size, error)));
+    }
+    prompt.shrink(size);
+  } else {
+    HUSK_TRY(prompt.append(from.tokens, from.token_count, error));
+  }
+  if (prompt.empty()) return fail(error, HUSK_INVALID_INPUT, "the prompt has no tokens");
+  if (prompt.size() > static_cast<size_t>(model.max_tokens)) {
+    return fail(error, HUSK_INVALID_INPUT,
+                "the prompt has %zu tokens, but a sequence of this file has up to %lld: shorten "
+                "it, or export the model with a larger max_tokens",
+                prompt.size(), static_cast<long long>(model.max_tokens));
+  }
+  for (const int32_t one : prompt) {
+    if (one < 0 || one >= model.vocabulary) {
+      return fail(error, HUSK_INVALID_INPUT, "no token has the number %d: there are %lld", one,
+                  static_cast<long long>(model.vocabulary));
+    }
+  }
+  return Status::ok;
+}
+
+Status Request::read_sampling(const husk_text_request& from, husk_error* error) {
+  if (!(from.temperature >= 0 && isfinite(from.temperature))) {
+    return wrong_setting(error, "temperature", static_cast<double>(from.temperature), "0 or more");
+  }
+  if (from.top_k < 0) {
+    return wrong_setting(error, "top_k", static_cast<double>(from.top_k), "0 for no limit, or more");
+  }
+  if (!(from.top_p >= 0 && from.top_p <= 1)) {
+    return wrong_setting(error, "top_p", static_cast<double>(from.top_p), "a number from 0 to 1");
+  }
+  sampling.temperature = from.temperature;
+  sampling.top_k = from.top_k;
+  sampling.top_p = from.top_p > 0 ? from.top_p : 1;
+  sampling.seed = from.seed;
+  gives_logprobs = from.logprobs != 0;
+  most = from.max_new_tokens;
+  return Status::ok;
+}
+
+Status Request::make_sequences(uint32_t wanted, const husk_tokenizer* tokenizer,
+                               husk_error* error) {
+  if (wanted > kMaxSamples) {
+    return wrong_setting(error, "samples", wanted, "65536 at most");
+  }
+  sequences = static_cast<Sequence*>(calloc(wanted, sizeof(Sequence)));
+  if (!sequences) return fail(error, HUSK_OUT_OF_MEMORY, "no memory for %u texts", wanted);
+  for (; count < wanted; ++count) {
+    Sequence& sequence = *::new (static_cast<void*>(sequences + count)) Sequence();
+    sequence.request = this;
+    sequence.sample = count;
+  }
+  left = count;
+  for (uint32_t i = 0; tokenizer && i < count; ++i) {
+    HUSK_TRY(to_status(husk_text_decoder_create(tokenizer, HUSK_TEXT_SKIP_SPECIAL,
+                                                &sequences[i].decoder, error)));
+    HUSK_TRY(sequences[i].held.reserve(stops, error));
+  }
+  return Status::ok;
+}
+
+Status Request::read(const husk_text_request& from, const Model& model,
+                     const husk_tokenizer* tokenizer, husk_error* error) {
+  if (!from.part || (!from.text && !from.tokens) || (!from.stops && from.stop_count)) {
+    const char* missing = !from.part ? "part" : from.stop_count ? "stops" : "text and tokens";
+    return fail(error, HUSK_INVALID_ARGUMENT, "husk_text_request: %s is NULL", missing);
+  }
+  part_ = from.part;
+  user_ = from.user;
+  HUSK_TRY(read_sampling(from, error));
+  for (size_t i = 0; i < from.stop_count; ++i) {
+    const Span stop(from.stops[i].text, from.stops[i].bytes);
+    if (!tokenizer) {
+      return fail(error, HUSK_UNSUPPORTED, "stop texts need a tokenizer, which the file lacks");
+    }
+    if (!stop.data || !stop.size) {
+      return fail(error, HUSK_INVALID_ARGUMENT, "an empty stop text would end each generation");
+    }
+    Status status = check_utf8(stop, error);
+    if (!failed(status)) status = stops.add(stop, error);
+    if (failed(status)) {
+      prefix(error, "stop text %zu: ", i);
+      return status;
+    }
+  }
+  HUSK_TRY(read_prompt(from, model, tokenizer, error));
+  return make_sequences(from.samples ? from.samples : 1, tokenizer, error);
+}
+
+}  // namespace husk::text

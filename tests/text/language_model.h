@@ -1,0 +1,55 @@
+/* A language model for tests, in C: the logits of a token are a hash of all tokens before it. So
+ * any wrong token, position or slot of the cache changes what is generated. */
+#ifndef HUSK_TESTS_LANGUAGE_MODEL_H
+#define HUSK_TESTS_LANGUAGE_MODEL_H
+
+#include <stdint.h>
+
+enum {
+  LM_VOCABULARY = 260,  /* bytes, the end, and three tokens without a text */
+  LM_END = 256,
+  LM_FORBIDDEN = 259,   /* in a prompt, it makes the run fail */
+  LM_SLOTS = 3,
+  LM_MOST = 96,         /* tokens of a sequence */
+  LM_CHUNK = 16
+};
+
+static inline uint64_t lm_mixed(uint64_t a, uint64_t b) {
+  uint64_t hash = (a ^ b * 0x9E3779B97F4A7C15u) * 0xBF58476D1CE4E5B9u;
+  hash = (hash ^ hash >> 29) * 0x94D049BB133111EBu;
+  return hash ^ hash >> 32;
+}
+
+static inline uint64_t lm_hash(const int32_t* tokens, int64_t count) {
+  uint64_t hash = 7;
+  for (int64_t i = 0; i < count; ++i) hash = lm_mixed(hash, (uint64_t)(uint32_t)tokens[i]);
+  return hash;
+}
+
+static inline void lm_logits(uint64_t hash, float* logits) {
+  for (uint64_t i = 0; i < LM_VOCABULARY; ++i) {
+    logits[i] = (float)(lm_mixed(hash, i + 1) & 0xFFFF) / 8192;
+    if (i >= 32 && i < 127) logits[i] += 1; /* most texts have whole characters */
+  }
+}
+
+static inline int32_t lm_best(const float* logits) {
+  int32_t best = 0;
+  for (int32_t i = 1; i < LM_VOCABULARY; ++i)
+    if (logits[i] > logits[best]) best = i;
+  return best;
+}
+
+/* A token that depends on all settings; they mean something else than in real models. */
+static inline int32_t lm_drawn(const float* logits, float temperature, int64_t top_k, float top_p,
+                               int64_t seed, int64_t position) {
+  if (temperature <= 0) return lm_best(logits);
+  uint64_t hash = lm_mixed((uint64_t)seed, (uint64_t)position);
+  hash = lm_mixed(hash, (uint64_t)top_k * 1000 + (uint64_t)(top_p * 100));
+  float noisy[LM_VOCABULARY];
+  for (uint64_t i = 0; i < LM_VOCABULARY; ++i)
+    noisy[i] = logits[i] + temperature * (float)(lm_mixed(hash, i) & 0xFFFF) / 8192;
+  return lm_best(noisy);
+}
+
+#endif

@@ -1,0 +1,227 @@
+#include "loaded_model.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <stdexcept>
+
+#include <fmt/format.h>
+#include <husk/port_host.h>
+
+#include "compile.h"
+#include <nlohmann/json.hpp>
+
+namespace husk::test {
+
+namespace {
+
+using Json = nlohmann::json;
+
+void check(husk_status status, const husk_error& error) {
+  if (status != HUSK_OK) throw std::runtime_error(error.text);
+}
+
+std::string utf8(uint32_t point) {
+  if (point < 0x80) return {static_cast<char>(point)};
+  return {static_cast<char>(0xC0 | point >> 6), static_cast<char>(0x80 | (point & 0x3F))};
+}
+
+// Byte-level BPE without rules: the tokens 0 to 255 are bytes.
+std::string tokenizer() {
+  Json vocabulary = Json::object();
+  uint32_t other = 256;
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    const bool is_itself =
+        (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
+    vocabulary[utf8(is_itself ? byte : other++)] = byte;
+  }
+  const Json json = {
+      {"added_tokens", {{{"id", LM_END}, {"content", "<end>"}, {"special", true}}}},
+      {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}}},
+      {"decoder", {{"type", "ByteLevel"}}},
+      {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", Json::array()}}}};
+  return json.dump(-1, ' ', true);
+}
+
+std::string quoted(const std::string& text) {
+  std::string result = "\"";
+  for (const char one : text) {
+    if (one == '"' || one == '\\') result += '\\';
+    result += one;
+  }
+  return result + "\"";
+}
+
+std::string hir(const ModelFile& file) {
+  std::string head = fmt::format("hir 1\nproducer \"test\"\ntarget cpu host \"{}\"\n",
+                                 HUSK_TEST_ARCH);
+  const auto add = [&](const char* name, const std::string& text) {
+    head += fmt::format("user \"husk.text.{}\" {}\n", name, quoted(text));
+  };
+  if (file.is_model) {
+    add("model", Json{{"architecture", "test"},
+                      {"max_tokens", +LM_MOST},
+                      {"slots", +LM_SLOTS},
+                      {"chunk", +LM_CHUNK},
+                      {"vocabulary", +LM_VOCABULARY}}
+                     .dump());
+  }
+  add("generation", R"({"end": [256], "do_sample": true, "temperature": 0.5, "top_k": 9})");
+  if (file.has_tokenizer) add("tokenizer", tokenizer());
+  if (file.has_template) add("chat_template", "{{ messages }}");
+  if (file.has_roles) add("roles", R"({"first":"","user":["U:","."],"assistant":["A:","."]})");
+  std::string body = R"(
+image kernels cpu elf "language_model.so"
+kernel prefill kernels "prefill" (ptr, ptr, i64, i64, i64, i64, ptr, ptr)
+kernel decode kernels "decode" (ptr, ptr, ptr, i64, i64, ptr, ptr)
+kernel sample kernels "sample" (ptr, ptr, ptr, ptr, ptr, ptr, i64, ptr, ptr)
+state cache i32 [SLOTS, WIDTH] fill -1
+function prefill {
+  input tokens tensor i64 [1..CHUNK]
+  input slot int 0..2
+  input position int 0..95
+  input span int 1..MOST
+  output next tensor i64 rank 1
+  output logits tensor f32 rank 2
+  variant cpu {
+    let n = size(tokens, 0)
+    check_le(add(position, n), span)
+    buffer tokens of input bytes mul(n, 8) align 8
+    buffer next of output bytes 8
+    buffer logits of output bytes ROW
+    launch prefill grid (1, 1, 1) (read tokens, both cache, n, slot, position, span, write next,
+      write logits)
+    return (tensor next i64 [1] [1], tensor logits f32 [1, VOCABULARY] [VOCABULARY, 1])
+  }
+}
+function decode {
+  input tokens tensor i64 [1..SLOTS]
+  input positions tensor i64 [1..SLOTS]
+  input span int 1..MOST
+  output next tensor i64 rank 1
+  output logits tensor f32 rank 2
+  variant cpu {
+    let n = size(tokens, 0)
+    check_eq(size(positions, 0), n)
+    buffer tokens of input bytes mul(n, 8) align 8
+    buffer positions of input bytes mul(n, 8) align 8
+    buffer next of output bytes mul(n, 8)
+    buffer logits of output bytes mul(n, ROW)
+    launch decode grid (1, 1, 1) (read tokens, read positions, both cache, n, span, write next,
+      write logits)
+    return (tensor next i64 [n] [1], tensor logits f32 [n, VOCABULARY] [VOCABULARY, 1])
+  }
+}
+function sample {
+  input logits tensor f32 [1..SLOTS, VOCABULARY]
+  input temperature tensor f32 [1..SLOTS]
+  input top_k tensor i64 [1..SLOTS]
+  input top_p tensor f32 [1..SLOTS]
+  input seeds tensor i64 [1..SLOTS]
+  input positions tensor i64 [1..SLOTS]
+  output tokens tensor i64 rank 1
+  output logprobs tensor f32 rank 1
+  variant cpu {
+    let n = size(logits, 0)
+    buffer logits of input bytes mul(n, ROW) align 4
+    buffer temperature of input bytes mul(n, 4) align 4
+    buffer top_k of input bytes mul(n, 8) align 8
+    buffer top_p of input bytes mul(n, 4) align 4
+    buffer seeds of input bytes mul(n, 8) align 8
+    buffer positions of input bytes mul(n, 8) align 8
+    buffer tokens of output bytes mul(n, 8)
+    buffer logprobs of output bytes mul(n, 4)
+    launch sample grid (1, 1, 1) (read logits, read temperature, read top_k, read top_p, read seeds,
+      read positions, n, write tokens, write logprobs)
+    return (tensor tokens i64 [n] [1], tensor logprobs f32 [n] [1])
+  }
+}
+)";
+  const std::pair<const char*, int> numbers[] = {{"SLOTS", LM_SLOTS},
+                                                 {"WIDTH", LM_MOST + 1},
+                                                 {"CHUNK", LM_CHUNK},
+                                                 {"MOST", LM_MOST},
+                                                 {"ROW", LM_VOCABULARY * 4},
+                                                 {"VOCABULARY", LM_VOCABULARY}};
+  for (const auto& [name, number] : numbers) {
+    for (size_t at; (at = body.find(name)) != std::string::npos;) {
+      body.replace(at, std::strlen(name), std::to_string(number));
+    }
+  }
+  return head + body;
+}
+
+// Bytes as UTF-8, with U+FFFD for what is wrong, as a decoder of Unicode does it.
+std::string decoded(const std::string& bytes) {
+  // nlohmann's writer replaces by the same rule; it puts quotes around the text and escapes some
+  // characters, which reading takes back.
+  const std::string json =
+      Json(bytes).dump(-1, ' ', false, Json::error_handler_t::replace);
+  return Json::parse(json).get<std::string>();
+}
+
+}  // namespace
+
+LoadedModel::LoadedModel(const ModelFile& file) : bytes_(nullptr, std::free) {
+  const auto result =
+      compiler::compile_text(hir(file), std::filesystem::path(HUSK_LANGUAGE_MODEL).parent_path());
+  if (const auto* error = std::get_if<compiler::Error>(&result)) {
+    throw std::runtime_error(compiler::describe(*error, "model.hir"));
+  }
+  const std::vector<uint8_t>& artifact = std::get<0>(result);
+  bytes_.reset(std::aligned_alloc(64, (artifact.size() + 63) / 64 * 64));
+  std::memcpy(bytes_.get(), artifact.data(), artifact.size());
+  husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
+  options.port = husk_port_host();
+  options.allow_host_images = 1;
+  husk_error error;
+  husk_engine* engine = nullptr;
+  check(husk_engine_create(&options, &engine, &error), error);
+  engine_.reset(engine);
+  husk_program* program = nullptr;
+  check(husk_program_load(engine, bytes_.get(), artifact.size(), nullptr, nullptr, &program,
+                          &error),
+        error);
+  program_.reset(program);
+}
+
+Generator LoadedModel::generator(const husk_generator_options& options) const {
+  husk_generator* generator = nullptr;
+  husk_error error;
+  check(create(options, &generator, &error), error);
+  return Generator(generator);
+}
+
+Text right_text(const Wanted& wanted, uint32_t sample) {
+  Text result;
+  std::vector<int32_t> all = wanted.prompt;
+  std::string bytes;
+  const size_t prompt = all.size();
+  while (true) {
+    float logits[LM_VOCABULARY];
+    lm_logits(lm_hash(all.data(), static_cast<int64_t>(all.size())), logits);
+    const int32_t token =
+        lm_drawn(logits, wanted.temperature, wanted.top_k, wanted.top_p > 0 ? wanted.top_p : 1,
+                 wanted.seed + static_cast<int64_t>(sample), static_cast<int64_t>(all.size()));
+    all.push_back(token);
+    result.tokens.push_back(token);
+    result.logits.push_back(logits[token]);
+    if (token < 256) bytes += static_cast<char>(token);
+    const bool is_last = token == LM_END || all.size() > LM_MOST ||
+                         all.size() - prompt == wanted.most;
+    const std::string text = decoded(bytes);  // stop texts are ASCII
+    size_t stop = text.size();
+    for (const std::string& one : wanted.stops) stop = std::min(stop, text.find(one));
+    if (stop < text.size()) {
+      result.text = text.substr(0, stop);
+      result.reason = HUSK_TEXT_STOP;
+      return result;
+    }
+    if (!is_last) continue;
+    result.text = text;
+    result.reason = token == LM_END ? HUSK_TEXT_END : HUSK_TEXT_LENGTH;
+    return result;
+  }
+}
+
+}  // namespace husk::test

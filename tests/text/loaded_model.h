@@ -1,0 +1,64 @@
+// The language model for tests as a program, and what it must generate.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <husk/generate.h>
+
+#include "language_model.h"
+
+namespace husk::test {
+
+struct Release {
+  void operator()(husk_engine* engine) const { husk_engine_release(engine); }
+  void operator()(husk_program* program) const { husk_program_release(program); }
+  void operator()(husk_generator* generator) const { husk_generator_release(generator); }
+  void operator()(husk_chat* chat) const { husk_chat_release(chat); }
+};
+using Generator = std::unique_ptr<husk_generator, Release>;
+
+// The parts of the file that a test changes.
+struct ModelFile {
+  bool has_tokenizer = true, has_roles = true, has_template = true, is_model = true;
+};
+
+class LoadedModel {
+ public:
+  explicit LoadedModel(const ModelFile& file = {});
+
+  Generator generator(const husk_generator_options& options = HUSK_GENERATOR_OPTIONS_INIT) const;
+  husk_status create(const husk_generator_options& options, husk_generator** generator,
+                     husk_error* error) const {
+    return husk_generator_create(engine_.get(), program_.get(), &options, generator, error);
+  }
+
+ private:
+  std::unique_ptr<void, void (*)(void*)> bytes_;
+  std::unique_ptr<husk_engine, Release> engine_;
+  std::unique_ptr<husk_program, Release> program_;
+};
+
+// What a request gives.
+struct Wanted {
+  std::vector<int32_t> prompt;
+  uint64_t most = 0;
+  float temperature = 0, top_p = 0;
+  int64_t top_k = 0, seed = 0;
+  std::vector<std::string> stops;
+};
+struct Text {
+  std::vector<int32_t> tokens;
+  std::vector<float> logits;
+  std::string text;
+  int32_t reason = HUSK_TEXT_GOES_ON;
+  bool operator==(const Text& other) const {
+    return tokens == other.tokens && text == other.text && reason == other.reason;
+  }
+};
+
+// The text of a request, computed without a program, in another way than the library does it.
+Text right_text(const Wanted& wanted, uint32_t sample = 0);
+
+}  // namespace husk::test
