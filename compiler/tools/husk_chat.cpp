@@ -7,10 +7,11 @@
 #include <memory>
 #include <random>
 
-#include <husk/text.h>
+#include <husk/generate.h>
 
-#include "chat/language_model.h"
 #include "command_line.h"
+#include "run/handles.h"
+#include "run/machine.h"
 #include "run/run_error.h"
 
 namespace husk::chat {
@@ -81,8 +82,7 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
 }
 
 struct Release {
-  void operator()(husk_tokenizer* tokenizer) const { husk_tokenizer_release(tokenizer); }
-  void operator()(husk_text_decoder* decoder) const { husk_text_decoder_release(decoder); }
+  void operator()(husk_generator* generator) const { husk_generator_release(generator); }
   void operator()(husk_chat* chat) const { husk_chat_release(chat); }
 };
 
@@ -94,20 +94,32 @@ double milliseconds_since(std::chrono::steady_clock::time_point begin) {
 class Chat {
  public:
   Chat(run::Machine& machine, const Options& options)
-      : options_(options), model_(machine, options.file) {
+      : options_(options), program_(machine.program_open(options.file)) {
+    husk_generator_options generator_options = HUSK_GENERATOR_OPTIONS_INIT;
+    generator_options.reuse_prefixes = 1;  // a message follows those before it
     husk_error error;
-    const char* tokenizer = model_.text("tokenizer");
-    if (!tokenizer) fail(exit_load, "{} has no tokenizer", options.file);
-    husk_tokenizer* created = nullptr;
-    check(husk_tokenizer_create(tokenizer, std::strlen(tokenizer), &created, &error), error,
-          exit_load);
-    tokenizer_.reset(created);
-    if (!options.plain) open_chat();
-    sampling_ = model_.description().sampling;
-    if (options.temperature) sampling_.temperature = *options.temperature;
-    if (options.top_k) sampling_.top_k = *options.top_k;
-    if (options.top_p) sampling_.top_p = *options.top_p;
-    sampling_.seed = options.seed ? *options.seed : std::random_device()();
+    husk_generator* generator = nullptr;
+    check(husk_generator_create(machine.engine(), program_.get(), &generator_options, &generator,
+                                &error),
+          error, exit_load);
+    generator_.reset(generator);
+    if (!husk_generator_tokenizer(generator)) fail(exit_load, "{} has no tokenizer", options.file);
+    if (!options.plain) {
+      husk_chat* chat = nullptr;
+      if (husk_generator_chat(generator, &chat, &error) != HUSK_OK)
+        fail(exit_load, "{}: {}; --plain continues texts", options.file, error.text);
+      chat_.reset(chat);
+    }
+    husk_generator_recommend(generator, &request_);
+    if (options.temperature) request_.temperature = static_cast<float>(*options.temperature);
+    if (options.top_k) request_.top_k = *options.top_k;
+    if (options.top_p) request_.top_p = static_cast<float>(*options.top_p);
+    request_.seed = options.seed ? *options.seed : std::random_device()();
+    request_.max_new_tokens = static_cast<uint64_t>(options.most);
+    for (const std::string& stop : options.stops) stops_.push_back({stop.data(), stop.size()});
+    request_.stops = stops_.data();
+    request_.stop_count = stops_.size();
+    request_.options = options.plain ? HUSK_TEXT_ADD_SPECIAL : 0;
     reset();
   }
 
@@ -122,47 +134,85 @@ class Chat {
   bool accepts(const std::string& message) const {
     husk_error error;
     size_t count = 0;
-    const husk_status status = husk_tokenizer_encode(tokenizer_.get(), message.data(),
-                                                     message.size(), HUSK_TEXT_PLAIN, nullptr, 0,
-                                                     &count, &error);
+    const husk_status status = husk_tokenizer_encode(
+        husk_generator_tokenizer(generator_.get()), message.data(), message.size(),
+        HUSK_TEXT_PLAIN, nullptr, 0, &count, &error);
     if (status != HUSK_OK) fmt::print(stderr, "husk-chat: {}\n", error.text);
     return status == HUSK_OK;
   }
 
   // Prints the answer to a message.
   void answer(const std::string& message) {
-    const auto begin = std::chrono::steady_clock::now();
+    husk_error error;
+    Answer answer;
     if (chat_) {
       add("user", message);
+      check(husk_chat_text(chat_.get(), &request_.text, &request_.bytes, &error), error, exit_run);
     } else {
       text_ += message;
+      request_.text = text_.data();
+      request_.bytes = text_.size();
     }
-    const std::vector<int32_t> prompt = tokens();
-    std::string answer;
-    const size_t count = generate(prompt, begin, answer);
-    if (chat_) {
-      add("assistant", answer);
-    } else {
-      text_ += answer;
+    request_.part = print;
+    request_.user = &answer;
+    check(husk_generator_submit(generator_.get(), &request_, nullptr, &error), error, exit_run);
+    for (int32_t more = 1; more;) {
+      check(husk_generator_step(generator_.get(), &more, &error), error, exit_run);
     }
     fmt::print("\n");
     std::fflush(stdout);
-    if (!options_.quiet) print_statistics(prompt.size(), count);
+    if (!answer.failure.empty()) fail(exit_run, "{}", answer.failure);
+    if (answer.reason == HUSK_TEXT_LENGTH && (!options_.most || !answer.has_most(options_.most))) {
+      fmt::print(stderr, "husk-chat: the chat has no room for more tokens: /new\n");
+    }
+    if (chat_) {
+      add("assistant", answer.text);
+    } else {
+      text_ += answer.text;
+    }
+    if (!options_.quiet) answer.print_statistics();
   }
 
  private:
-  void open_chat() {
-    const char* roles = model_.text("roles");
-    if (!roles) {
-      fail(exit_load, "{} {}: husk.text.load does it in Python, and --plain continues texts",
-           options_.file,
-           model_.text("chat_template") ? "has a chat template of a form that only Jinja fills in"
-                                        : "has no chat template");
+  // What has come of an answer.
+  struct Answer {
+    std::string text, failure;
+    int32_t reason = HUSK_TEXT_GOES_ON;
+    uint64_t tokens = 0, prompt = 0, reused = 0;
+    std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now(), second;
+    double first_ms = 0, rest_ms = 0;
+
+    bool has_most(int64_t most) const { return tokens == static_cast<uint64_t>(most); }
+    void print_statistics() const {
+      fmt::print(stderr, "[{} tokens of the prompt, {} of them known; first token after {:.0f} ms",
+                 prompt, reused, first_ms);
+      const uint64_t count = tokens - (reason == HUSK_TEXT_END);  // the last one has no text
+      if (count > 1) {
+        fmt::print(stderr, "; {} tokens, {:.1f} a second", count,
+                   1e3 * static_cast<double>(tokens - 1) / std::max(rest_ms, 1e-3));
+      }
+      fmt::print(stderr, "]\n");
     }
-    husk_error error;
-    husk_chat* created = nullptr;
-    check(husk_chat_create(roles, std::strlen(roles), &created, &error), error, exit_load);
-    chat_.reset(created);
+  };
+
+  static int32_t print(void* user, const husk_text_part* part) {
+    auto& answer = *static_cast<Answer*>(user);
+    if (part->tokens == 1) {
+      answer.first_ms = milliseconds_since(answer.begin);
+      answer.second = std::chrono::steady_clock::now();
+    }
+    answer.text.append(part->text, part->bytes);
+    answer.reason = part->reason;
+    answer.tokens = part->tokens;
+    answer.prompt = part->prompt;
+    answer.reused = part->reused;
+    if (part->why) answer.failure = part->why->text;
+    answer.rest_ms = milliseconds_since(answer.second);
+    if (part->bytes) {
+      std::fwrite(part->text, 1, part->bytes, stdout);
+      std::fflush(stdout);
+    }
+    return 0;
   }
 
   void add(const char* role, const std::string& content) {
@@ -171,100 +221,13 @@ class Chat {
           exit_run);
   }
 
-  std::vector<int32_t> tokens() {
-    husk_error error;
-    const char* text = text_.data();
-    size_t bytes = text_.size(), count = 0;
-    if (chat_) check(husk_chat_text(chat_.get(), &text, &bytes, &error), error, exit_run);
-    const uint32_t options = chat_ ? 0 : HUSK_TEXT_ADD_SPECIAL;
-    std::vector<int32_t> found(bytes + 16);
-    check(husk_tokenizer_encode(tokenizer_.get(), text, bytes, options, found.data(), found.size(),
-                                &count, &error),
-          error, exit_run);
-    found.resize(count);
-    return found;
-  }
-
-  // Generates an answer and prints it as it comes; returns the number of its tokens.
-  size_t generate(const std::vector<int32_t>& prompt, std::chrono::steady_clock::time_point begin,
-                  std::string& answer) {
-    husk_error error;
-    husk_text_decoder* created = nullptr;
-    check(husk_text_decoder_create(tokenizer_.get(), HUSK_TEXT_SKIP_SPECIAL, &created, &error),
-          error, exit_run);
-    const std::unique_ptr<husk_text_decoder, Release> decoder(created);
-    const std::vector<int32_t>& ends = model_.description().ends;
-    size_t count = 0, printed = 0;
-    std::optional<int32_t> token = model_.begin(prompt, sampling_);
-    first_ = milliseconds_since(begin);
-    const auto second = std::chrono::steady_clock::now();
-    bool stopped = false;
-    while (token && std::find(ends.begin(), ends.end(), *token) == ends.end()) {
-      ++count;
-      const char* text = nullptr;
-      size_t bytes = 0;
-      check(husk_text_decoder_push(decoder.get(), *token, &text, &bytes, &error), error, exit_run);
-      answer.append(text, bytes);
-      stopped = stop(answer, printed);
-      if (stopped || (options_.most && static_cast<int64_t>(count) == options_.most)) break;
-      token = model_.next(sampling_);
-    }
-    rest_ = milliseconds_since(second);
-    if (!stopped) {
-      const char* text = nullptr;
-      size_t bytes = 0;
-      check(husk_text_decoder_finish(decoder.get(), &text, &bytes, &error), error, exit_run);
-      answer.append(text, bytes);
-    }
-    print(answer, printed, answer.size());
-    if (!token) fmt::print(stderr, "\nhusk-chat: the chat has no room for more tokens: /new\n");
-    return count;
-  }
-
-  // Prints what cannot become a text that ends the answer any more. Cuts the answer at such a text.
-  bool stop(std::string& answer, size_t& printed) const {
-    size_t safe = answer.size();
-    for (const std::string& text : options_.stops) {
-      const size_t at = answer.find(text, printed);
-      if (at != std::string::npos) {
-        answer.resize(at);
-        return true;
-      }
-      for (size_t length = std::min(text.size() - 1, answer.size() - printed); length; --length) {
-        if (answer.compare(answer.size() - length, length, text, 0, length) == 0) {
-          safe = std::min(safe, answer.size() - length);
-          break;
-        }
-      }
-    }
-    print(answer, printed, safe);
-    return false;
-  }
-
-  static void print(const std::string& answer, size_t& printed, size_t end) {
-    if (end <= printed) return;
-    std::fwrite(answer.data() + printed, 1, end - printed, stdout);
-    std::fflush(stdout);
-    printed = end;
-  }
-
-  void print_statistics(size_t prompt, size_t count) const {
-    fmt::print(stderr, "[{} tokens of the prompt, {} of them known; first token after {:.0f} ms",
-               prompt, model_.reused(), first_);
-    if (count > 1) {
-      fmt::print(stderr, "; {} tokens, {:.1f} a second", count,
-                 1e3 * static_cast<double>(count - 1) / std::max(rest_, 1e-3));
-    }
-    fmt::print(stderr, "]\n");
-  }
-
   const Options& options_;
-  LanguageModel model_;
-  std::unique_ptr<husk_tokenizer, Release> tokenizer_;
+  run::Program program_;
+  std::unique_ptr<husk_generator, Release> generator_;
   std::unique_ptr<husk_chat, Release> chat_;
   std::string text_;  // with --plain
-  Sampling sampling_;
-  double first_ = 0, rest_ = 0;  // milliseconds
+  std::vector<husk_text_slice> stops_;
+  husk_text_request request_ = HUSK_TEXT_REQUEST_INIT;
 };
 
 int talk(const Options& options) {

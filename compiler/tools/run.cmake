@@ -49,12 +49,11 @@ if(TARGET husk)
   # husk-chat needs libhusk_text, which is left out without its libraries.
   if(TARGET husk_text)
     add_executable(husk-chat
-      ${CMAKE_CURRENT_LIST_DIR}/chat/language_model.cpp
       ${CMAKE_CURRENT_LIST_DIR}/husk_chat.cpp ${CMAKE_CURRENT_LIST_DIR}/out_of_memory.cpp)
     husk_warnings(husk-chat)
     husk_unoptimized_if_sanitized(husk-chat)
     target_compile_definitions(husk-chat PRIVATE HUSK_VERSION="${PROJECT_VERSION}")
     target_link_libraries(husk-chat
-      PRIVATE husk_run_parts husk_text nlohmann_json::nlohmann_json CLI11::CLI11)
+      PRIVATE husk_run_parts husk_text CLI11::CLI11)
   endif()
 endif()

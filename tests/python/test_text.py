@@ -295,15 +295,79 @@ def test_husk_chat_prints_what_python_does(made, loaded):
   assert lines.stderr == b"husk-chat: the text is no UTF-8: byte 1 is 0xFF\n"
 
 
+def generated_in_c(path, requests, chunk=0):
+  """What the generator of libhusk_text makes of requests: a list of texts for each."""
+  program = tools.find("husk_text_requests")
+  if program is None:
+    pytest.skip("husk_text_requests is not built")
+  found = subprocess.run(
+    [program, path, str(chunk)], input=json.dumps(requests).encode(), capture_output=True
+  )
+  assert found.returncode == 0, found.stderr.decode()
+  return json.loads(found.stdout)
+
+
+@pytest.mark.parametrize("chunk", [0, 7])
+def test_requests_in_c_give_what_python_does(made, loaded, chunk):
+  """Requests that join and leave, against each one alone in Python."""
+  random = torch.Generator().manual_seed(2)
+  prompts = [
+    torch.randint(3, language_model.VOCABULARY, (n,), generator=random).tolist()
+    for n in (1, 2, 9, 30, MOST - 1, MOST, 5, 6)
+  ]
+  settings = [
+    {"max_new_tokens": 12},
+    {"max_new_tokens": 9, "temperature": 0.9, "top_k": 40, "seed": -5},
+    {"logprobs": True},
+    {"temperature": 1.2, "top_p": 0.8, "seed": 2**61, "logprobs": True},
+  ]
+  requests = [
+    {"tokens": prompt, **settings[i % len(settings)], "join": i // 2}
+    for i, prompt in enumerate(prompts)
+  ]
+  for request, (text,) in zip(requests, generated_in_c(made[1], requests, chunk), strict=True):
+    own = {key: value for key, value in request.items() if key not in ("tokens", "join")}
+    right = loaded.submit(request["tokens"], **own)
+    loaded.run()
+    assert (text["tokens"], text["text"], text["reason"]) == (
+      right.tokens,
+      right.text,
+      right.reason,
+    )
+    if right.logprobs:
+      np.testing.assert_allclose(text["logprobs"], right.logprobs, rtol=1e-4, atol=1e-4)
+
+
+def test_samples_stop_texts_and_errors_in_c(made, loaded):
+  drawn = {"text": "Hi é", "temperature": 1.0, "seed": 3, "max_new_tokens": 8}
+  right = []
+  for i in range(4):
+    own = {**drawn, "seed": 3 + i}
+    right.append(loaded.generate(own.pop("text"), **own))
+  stop = right[0][3:6]
+  stopped = loaded.submit("Hi é", temperature=1.0, seed=3, stop=stop)
+  loaded.run()
+  texts = generated_in_c(
+    made[1],
+    [
+      {**drawn, "samples": 4},
+      {"text": "q" * 50},
+      {**drawn, "max_new_tokens": 0, "stop": [stop]},
+      {"text": ""},
+    ],
+  )
+  assert [text["text"] for text in texts[0]] == right
+  assert "has 50 tokens, but a sequence of this file has up to 40" in texts[1][0]["error"]
+  assert stopped.reason == texts[2][0]["reason"] == "stop"
+  assert texts[2][0]["text"] == stopped.text == right[0][:3]
+  assert texts[3][0]["error"] == "the prompt has no tokens"
+
+
 def test_the_example_in_c(made, loaded):
   found = program_output("husk_example_llm", made[1], "x")
   request = loaded.submit([{"role": "user", "content": "x"}])
   loaded.run()
-  special = [loaded.tokenizer.is_special(token) for token in request.tokens]
-  if not any(special):
-    assert found.stdout.decode(errors="replace").rstrip("\n\ufffd") == request.text.rstrip(
-      "\n\ufffd"
-    )
+  assert found.stdout.decode() == request.text + "\n"
 
 
 def test_the_file_names_its_texts(made):

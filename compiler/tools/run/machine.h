@@ -30,6 +30,7 @@ class Machine {
   Machine(const Machine&) = delete;
   Machine& operator=(const Machine&) = delete;
 
+  husk_engine* engine() const { return engine_; }
   void* stream() const { return stream_; }
   // Creates another stream, which the machine destroys. Throws exit_run.
   void* stream_create();

@@ -1,0 +1,102 @@
+// Generates the requests of a JSON list on the standard input with a language model, for
+// tests/python/test_text.py:
+//
+//   husk_text_requests FILE.husk [CHUNK] < requests.json
+//
+// A request has `tokens` or `text`, the settings of husk.text and `join`, the number of the step
+// before which it is submitted. Prints a list of what each gives.
+#include <iostream>
+#include <memory>
+
+#include <husk/generate.h>
+
+#include "run/handles.h"
+#include "run/machine.h"
+#include "run/run_error.h"
+#include <nlohmann/json.hpp>
+
+namespace {
+
+using namespace husk::run;
+using Json = nlohmann::json;
+
+constexpr const char* reasons[] = {"", "end", "stop", "length", "cancelled", "failed"};
+
+int32_t part(void* user, const husk_text_part* part) {
+  Json& text = (*static_cast<Json*>(user))[part->sample];
+  if (text.is_null()) text = {{"tokens", Json::array()}, {"logprobs", Json::array()}, {"text", ""}};
+  if (part->token >= 0) {
+    text["tokens"].push_back(part->token);
+    text["logprobs"].push_back(part->logprob);
+  }
+  text["text"] = text["text"].get<std::string>() + std::string(part->text, part->bytes);
+  text["reason"] = reasons[part->reason];
+  return 0;
+}
+
+void submit(husk_generator* generator, const Json& json, Json& result) {
+  const auto tokens = json.value("tokens", std::vector<int32_t>());
+  const auto text = json.value("text", std::string());
+  const auto stops = json.value("stop", std::vector<std::string>());
+  std::vector<husk_text_slice> slices;
+  for (const std::string& one : stops) slices.push_back({one.data(), one.size()});
+  husk_text_request request = HUSK_TEXT_REQUEST_INIT;
+  request.options = HUSK_TEXT_ADD_SPECIAL;
+  if (json.contains("text")) request.text = text.data();
+  request.bytes = text.size();
+  request.tokens = tokens.data();
+  request.token_count = tokens.size();
+  request.max_new_tokens = json.value("max_new_tokens", uint64_t{0});
+  request.samples = json.value("samples", 1u);
+  request.temperature = json.value("temperature", 0.0f);
+  request.top_k = json.value("top_k", int64_t{0});
+  request.top_p = json.value("top_p", 1.0f);
+  request.seed = json.value("seed", int64_t{0});
+  request.logprobs = json.value("logprobs", false);
+  request.stops = slices.data();
+  request.stop_count = slices.size();
+  request.part = part;
+  request.user = &result;
+  husk_error error;
+  if (husk_generator_submit(generator, &request, nullptr, &error) != HUSK_OK) {
+    result = {{{"error", error.text}}};
+  }
+}
+
+int run(const char* file, uint32_t chunk) {
+  Machine machine(MachineOptions{});
+  const Program program(machine.program_open(file));
+  husk_generator_options options = HUSK_GENERATOR_OPTIONS_INIT;
+  options.chunk = chunk;
+  husk_generator* generator = nullptr;
+  husk_error error;
+  check(husk_generator_create(machine.engine(), program.get(), &options, &generator, &error),
+        error, exit_load);
+  const std::unique_ptr<husk_generator, void (*)(husk_generator*)> owner(generator,
+                                                                         husk_generator_release);
+  const Json requests = Json::parse(std::cin);
+  std::vector<Json> results(requests.size());
+  size_t submitted = 0;
+  int32_t more = 1;
+  for (int64_t step = 0; more || submitted < requests.size(); ++step) {
+    for (size_t i = 0; i < requests.size(); ++i) {
+      if (requests[i].value("join", int64_t{0}) != step) continue;
+      submit(generator, requests[i], results[i]);
+      ++submitted;
+    }
+    check(husk_generator_step(generator, &more, &error), error, exit_run);
+  }
+  std::cout << Json(results).dump(-1, ' ', true) << "\n";
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argv[1], argc > 2 ? static_cast<uint32_t>(std::stoul(argv[2])) : 0);
+  } catch (const RunError& error) {
+    std::cerr << error.text << "\n";
+    return error.code;
+  }
+}
