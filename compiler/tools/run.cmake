@@ -46,14 +46,16 @@ if(TARGET husk)
     PRIVATE husk_bench_parts husk_compiler Threads::Threads nlohmann_json::nlohmann_json
       CLI11::CLI11)
 
-  # husk-chat needs libhusk_text, which is left out without its libraries.
+  # husk-chat and husk-text need libhusk_text, which is left out without its libraries.
   if(TARGET husk_text)
-    add_executable(husk-chat
-      ${CMAKE_CURRENT_LIST_DIR}/husk_chat.cpp ${CMAKE_CURRENT_LIST_DIR}/out_of_memory.cpp)
-    husk_warnings(husk-chat)
-    husk_unoptimized_if_sanitized(husk-chat)
-    target_compile_definitions(husk-chat PRIVATE HUSK_VERSION="${PROJECT_VERSION}")
-    target_link_libraries(husk-chat
-      PRIVATE husk_run_parts husk_text CLI11::CLI11)
+    foreach(tool chat text)
+      add_executable(husk-${tool}
+        ${CMAKE_CURRENT_LIST_DIR}/husk_${tool}.cpp ${CMAKE_CURRENT_LIST_DIR}/out_of_memory.cpp)
+      husk_warnings(husk-${tool})
+      husk_unoptimized_if_sanitized(husk-${tool})
+      target_compile_definitions(husk-${tool} PRIVATE HUSK_VERSION="${PROJECT_VERSION}")
+      target_link_libraries(husk-${tool} PRIVATE husk_run_parts husk_text CLI11::CLI11)
+    endforeach()
+    target_link_libraries(husk-text PRIVATE husk_bench_parts nlohmann_json::nlohmann_json)
   endif()
 endif()

@@ -38,7 +38,7 @@ Status Sequence::add(const Model& model, int32_t next_token, int32_t* reason, hu
   token = next_token;
   ++count;
   for (const int32_t end : model.ends) {
-    if (token == end) *reason = HUSK_TEXT_END;
+    if (token == end && !request->ignores_end) *reason = HUSK_TEXT_END;
   }
   if (*reason == HUSK_TEXT_GOES_ON && decoder) {
     const char* text;
@@ -142,6 +142,7 @@ Status Request::read_sampling(const husk_text_request& from, husk_error* error) 
   sampling.top_p = from.top_p > 0 ? from.top_p : 1;
   sampling.seed = from.seed;
   gives_logprobs = from.logprobs != 0;
+  ignores_end = from.ignore_end != 0;
   most = from.max_new_tokens;
   return Status::ok;
 }

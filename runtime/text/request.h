@@ -59,7 +59,7 @@ struct Request {
   Stops stops;
   Sampling sampling;
   uint64_t most = 0;  // tokens of a text; 0: no limit
-  bool gives_logprobs = false;
+  bool gives_logprobs = false, ignores_end = false;
   Sequence* sequences = nullptr;
   uint32_t count = 0;  // of sequences
   uint32_t left = 0;   // how many of them have not ended

@@ -32,7 +32,7 @@ def main():
   assert package.is_relative_to(sys.prefix), package
   for absent in ("torch", "numpy", "nanobind"):
     assert importlib.util.find_spec(absent) is None, f"{absent} is there"
-  for name in ("huskc", "husk-run", "husk-dump", "husk-bench", "husk-chat"):
+  for name in ("huskc", "husk-run", "husk-dump", "husk-bench", "husk-chat", "husk-text"):
     assert tools.find(name) == str(package / "bin" / name), name
 
   with tempfile.TemporaryDirectory() as folder:

@@ -363,6 +363,23 @@ def test_samples_stop_texts_and_errors_in_c(made, loaded):
   assert texts[3][0]["error"] == "the prompt has no tokens"
 
 
+def test_husk_text_measures(made, tmp_path):
+  path = tmp_path / "times.json"
+  words = ("--prompt-tokens", 9, "--new-tokens", 12, "--rounds", 1, "--json", path)
+  found = program_output("husk-text", "bench", made[1], *words)
+  assert found.returncode == 0, found.stderr.decode()
+  assert b"3 slots of 40 tokens" in found.stdout
+  times = json.loads(path.read_text())
+  assert [row["requests"] for row in times["results"]] == [1, 2, 3]
+  for row in times["results"]:
+    assert row["tokens_per_second"] > 0 and row["first_token_ms"]["median"] > 0
+    assert 0 < row["host_us_a_step"] < row["step_us"]
+  long = program_output("husk-text", "bench", made[1])
+  assert long.returncode == 2 and b"a sequence of" in long.stderr
+  none = program_output("husk-text", "bench", made[1].with_name("other.husk"))
+  assert none.returncode == 3
+
+
 def test_the_example_in_c(made, loaded):
   found = program_output("husk_example_llm", made[1], "x")
   request = loaded.submit([{"role": "user", "content": "x"}])

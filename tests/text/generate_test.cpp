@@ -413,6 +413,25 @@ TEST(Generate, a_chat_and_the_settings_of_the_author) {
   EXPECT_EQ(answer.texts[0], right_text(wanted));
 }
 
+TEST(Generate, a_text_may_go_on_after_its_end) {
+  const Generator generator = model().generator();
+  Wanted wanted;
+  std::mt19937 random(5);
+  do {
+    wanted.prompt = random_prompt(random, 4);
+  } while (right_text(wanted).reason != HUSK_TEXT_END);
+  const size_t end = right_text(wanted).tokens.size();
+  Answer answer;
+  husk_text_request request = HUSK_TEXT_REQUEST_INIT;
+  request.tokens = wanted.prompt.data(), request.token_count = 4, request.ignore_end = 1;
+  request.part = Answer::part, request.user = &answer;
+  ASSERT_EQ(husk_generator_submit(generator.get(), &request, nullptr, nullptr), HUSK_OK);
+  run(generator);
+  EXPECT_EQ(answer.texts[0].reason, HUSK_TEXT_LENGTH);
+  EXPECT_EQ(answer.texts[0].tokens.size(), LM_MOST + 1u - 4);
+  EXPECT_EQ(answer.texts[0].tokens[end - 1], LM_END);
+}
+
 TEST(Generate, a_step_in_a_callback_is_refused) {
   struct Caller {
     husk_generator* generator;

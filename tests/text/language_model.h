@@ -29,7 +29,8 @@ static inline uint64_t lm_hash(const int32_t* tokens, int64_t count) {
 static inline void lm_logits(uint64_t hash, float* logits) {
   for (uint64_t i = 0; i < LM_VOCABULARY; ++i) {
     logits[i] = (float)(lm_mixed(hash, i + 1) & 0xFFFF) / 8192;
-    if (i >= 32 && i < 127) logits[i] += 1; /* most texts have whole characters */
+    /* Most texts have whole characters, and many end. */
+    if ((i >= 32 && i < 127) || i >= LM_END) logits[i] += 1;
   }
 }
 

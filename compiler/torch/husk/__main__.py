@@ -27,6 +27,7 @@ TOOLS = {
   "check": ("husk-dump", "--output=sizes", "--check"),
   "bench": ("husk-bench",),
   "chat": ("husk-chat",),
+  "text": ("husk-text",),
   "compile": ("huskc",),
 }
 
@@ -42,8 +43,8 @@ def parser() -> argparse.ArgumentParser:
     epilog="example: python -m husk examples/models.py:gpt -o gpt.husk --target host:avx2 "
     "--target cuda:h200. Other commands: `python -m husk llm` exports a language model with its "
     "tokenizer; `python -m husk tune` measures kernels for later exports; "
-    "`run`, `dump`, `check`, `bench`, `chat` and `compile` call husk-run, husk-dump, husk-dump "
-    "--check, husk-bench, husk-chat and huskc; each has --help. `check FILE --target NAME` says "
+    "`run`, `dump`, `check`, `bench`, `chat`, `text` and `compile` call husk-run, husk-dump, "
+    "husk-dump --check, husk-bench, husk-chat, husk-text and huskc; each has --help. `check FILE --target NAME` says "
     "whether an artifact will run on a device that is not there.",
   )
   arguments.add_argument(
@@ -108,7 +109,7 @@ def _call_tool(name: str, arguments: Sequence[str]) -> int:
   program, *first = TOOLS[name]
   path = tools.find(program)
   if path is None:
-    libraries = "install libpcre2-dev and libutf8proc-dev, and " if name == "chat" else ""
+    libraries = "install libpcre2-dev and libutf8proc-dev, and " if name in ("chat", "text") else ""
     remedy = f"{libraries}run `pip install ./compiler/torch`"
     print(f"husk: {program} was not found: {remedy}", file=sys.stderr)
     return 1

@@ -145,6 +145,9 @@ typedef struct husk_text_request {
   int64_t top_k; /**< Draw from so many of the most likely tokens; 0: no limit. */
   float top_p;   /**< Draw from the most likely tokens that have this probability together; 0: 1. */
   int32_t logprobs; /**< 1: parts have the log-probabilities of their tokens. */
+  /** 1: the tokens that end a text are tokens like others, as for a measurement. */
+  int32_t ignore_end;
+  int32_t reserved; /**< 0. */
   /** Equal seeds give equal texts, whatever else is generated at the same time. */
   int64_t seed;
   const husk_text_slice* stops; /**< Texts that end the generation, and are no part of it. */
@@ -156,7 +159,7 @@ typedef struct husk_text_request {
 } husk_text_request;
 /** The initial value of a husk_text_request. */
 #define HUSK_TEXT_REQUEST_INIT \
-  {sizeof(husk_text_request), 0, NULL, 0, NULL, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, NULL, NULL}
+  {sizeof(husk_text_request), 0, NULL, 0, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, NULL, NULL}
 
 /** Sets temperature, top_k and top_p to what the model's author recommends: zeros, if nothing. */
 HUSK_API void husk_generator_recommend(const husk_generator* generator, husk_text_request* request);

@@ -10,8 +10,8 @@
  * husk_text_decoder_push(decoder, ids[0], &text, &bytes, &error);
  * @endcode
  *
- * The library libhusk_text has these functions. It uses libpcre2-8 and libutf8proc, and needs no
- * other library of Husk. A file that `python -m husk llm` has exported carries its tokenizer in the
+ * The library libhusk_text has these functions; they need libpcre2-8 and libutf8proc, but no other
+ * part of Husk. husk/generate.h generates texts. A file that `python -m husk llm` has exported carries its tokenizer in the
  * entry `husk.text.tokenizer` of its metadata, and the form of its chat in `husk.text.roles`.
  *
  * Texts are UTF-8, with a length in bytes, and need no NUL. Errors: a function that returns
