@@ -33,9 +33,10 @@ size_t space_after(Span text, size_t begin) {
 
 }  // namespace
 
-Status AddedTokens::read(const Json& json, const JsonValue* value, Vocabulary& vocabulary,
-                         husk_error* error) {
+Status AddedTokens::read(const Json& json, const JsonValue* value, const Normalizer& normalizer,
+                         Vocabulary& vocabulary, husk_error* error) {
   if (!value) return Status::ok;
+  List<char> normalized, scratch;
   if (value->kind != JsonKind::array) {
     return fail(error, HUSK_INVALID_FILE, "the tokenizer's added_tokens are no list");
   }
@@ -58,13 +59,17 @@ Status AddedTokens::read(const Json& json, const JsonValue* value, Vocabulary& v
     token.takes_left = json.has_true(one, "lstrip");
     token.takes_right = json.has_true(one, "rstrip");
     token.is_normalized = json.has_true(one, "normalized");
-    token.begin = texts_.size();
-    token.bytes = text.size;
-    has_normalized_ |= token.is_normalized;
     HUSK_TRY(vocabulary.add(token.number, text, error));
     if (token.is_special) vocabulary.set_special(token.number);
-    if (text.size == 0) continue;
-    HUSK_TRY(texts_.append(text.data, text.size, error));
+    // A token that is found in a normalized text is normalized, too.
+    normalized.clear();
+    HUSK_TRY(normalized.append(text.data, text.size, error));
+    if (token.is_normalized) HUSK_TRY(normalizer.apply(normalized, scratch, error));
+    if (normalized.empty()) continue;
+    has_normalized_ |= token.is_normalized;
+    token.begin = texts_.size();
+    token.bytes = normalized.size();
+    HUSK_TRY(texts_.append(normalized.data(), normalized.size(), error));
     HUSK_TRY(tokens_.push(token, error));
   }
   // Indices in the order of first bytes, by counting.

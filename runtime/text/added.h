@@ -2,6 +2,7 @@
 #pragma once
 
 #include "text/json.h"
+#include "text/normalizer.h"
 #include "text/vocabulary.h"
 
 namespace husk::text {
@@ -23,7 +24,8 @@ struct Part {
 class AddedTokens {
  public:
   // Reads the field `added_tokens`, and adds the tokens to the vocabulary.
-  Status read(const Json& json, const JsonValue* value, Vocabulary& vocabulary, husk_error* error);
+  Status read(const Json& json, const JsonValue* value, const Normalizer& normalizer,
+              Vocabulary& vocabulary, husk_error* error);
   // Appends the parts of a text. `normalized` says which of the tokens are looked for; special ones
   // are left out if `plain`.
   Status split(Span text, bool normalized, bool plain, List<Part>& parts, husk_error* error) const;

@@ -12,8 +12,26 @@ using namespace husk::text;  // NOLINT: the C functions below are those of this 
 struct husk_text_decoder {
   const husk_tokenizer* tokenizer = nullptr;
   bool skips_special = false;
+  bool is_first = true;     // no token has come
+  bool has_text = false;    // text was given, or is in `rest`
   List<char> rest;  // bytes of a character that is not complete
   List<char> text;  // what the last call gave
+
+  // Appends the bytes of a token to `rest`.
+  Status append(Span token, husk_error* error) {
+    const Rendering& rendering = tokenizer->rendering;
+    if (rendering.is_bytes()) return rest.append(token.data, token.size, error);
+    const size_t before = rest.size();
+    HUSK_TRY(rendering.append(token, is_first, rest, error));
+    is_first = false;
+    if (has_text || rest.size() == before) return Status::ok;
+    has_text = true;
+    if (rendering.strips_space() && rest[0] == ' ') {
+      memmove(rest.data(), rest.data() + 1, rest.size() - 1);
+      rest.shrink(rest.size() - 1);
+    }
+    return Status::ok;
+  }
 
   // Moves whole characters from `rest` to `text`; `at_end` an incomplete one too.
   Status move(bool at_end, husk_error* error) {
@@ -82,8 +100,7 @@ husk_status husk_text_decoder_push(husk_text_decoder* decoder, int32_t token, co
         fail(error, HUSK_INVALID_INPUT, "no token has the number %d", token));
   }
   if (!decoder->skips_special || !vocabulary.is_special(token)) {
-    const Span found = vocabulary.bytes(token);
-    const Status status = decoder->rest.append(found.data, found.size, error);
+    const Status status = decoder->append(vocabulary.bytes(token), error);
     if (failed(status)) return static_cast<husk_status>(status);
   }
   return decoder->give(false, text, bytes, error);
@@ -92,5 +109,7 @@ husk_status husk_text_decoder_push(husk_text_decoder* decoder, int32_t token, co
 husk_status husk_text_decoder_finish(husk_text_decoder* decoder, const char** text, size_t* bytes,
                                      husk_error* error) {
   if (!decoder || !text || !bytes) return null_argument(error, "text_decoder_finish");
+  decoder->is_first = true;
+  decoder->has_text = false;
   return decoder->give(true, text, bytes, error);
 }

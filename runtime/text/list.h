@@ -70,6 +70,12 @@ class List {
   }
   void shrink(size_t size) { size_ = size; }
   void clear() { size_ = 0; }
+  void swap(List& other) {
+    T* const data = data_;
+    const size_t size = size_, capacity = capacity_;
+    data_ = other.data_, size_ = other.size_, capacity_ = other.capacity_;
+    other.data_ = data, other.size_ = size, other.capacity_ = capacity;
+  }
 
   T* data() { return data_; }
   const T* data() const { return data_; }

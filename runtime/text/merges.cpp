@@ -1,5 +1,7 @@
 #include "text/merges.h"
 
+#include "text/utf8.h"
+
 namespace husk::text {
 
 namespace {
@@ -75,6 +77,19 @@ void Merges::find_bytes(const Vocabulary& vocabulary) {
   }
 }
 
+void Merges::find_characters(const Vocabulary& vocabulary, int32_t unknown, bool fuses,
+                             bool has_byte_tokens) {
+  has_characters_ = true;
+  unknown_ = unknown;
+  fuses_ = fuses;
+  has_byte_tokens_ = has_byte_tokens;
+  static const char digits[] = "0123456789ABCDEF";
+  for (int byte = 0; byte < 256; ++byte) {
+    const char name[] = {'<', '0', 'x', digits[byte >> 4], digits[byte & 15], '>'};
+    bytes_[byte] = vocabulary.find({name, sizeof name});
+  }
+}
+
 Status Merges::propose(Scratch& scratch, int32_t at, husk_error* error) const {
   if (at < 0) return Status::ok;
   const Symbol& left = scratch.symbols[static_cast<size_t>(at)];
@@ -86,6 +101,53 @@ Status Merges::propose(Scratch& scratch, int32_t at, husk_error* error) const {
   return Status::ok;
 }
 
+namespace {
+
+Status add_symbol(int32_t token, List<Merges::Symbol>& symbols, husk_error* error) {
+  const auto index = static_cast<int32_t>(symbols.size());
+  if (index > 0) symbols[static_cast<size_t>(index) - 1].after = index;
+  return symbols.push({token, index - 1, -1}, error);
+}
+
+}  // namespace
+
+Status Merges::begin_bytes(Span word, List<Symbol>& symbols, husk_error* error) const {
+  for (size_t i = 0; i < word.size; ++i) {
+    const int32_t token = bytes_[static_cast<uint8_t>(word.data[i])];
+    if (token >= 0) HUSK_TRY(add_symbol(token, symbols, error));
+  }
+  return Status::ok;
+}
+
+Status Merges::begin_characters(const Vocabulary& vocabulary, Span word, List<Symbol>& symbols,
+                                husk_error* error) const {
+  bool has_unknown = false;  // characters without a token came, which are one symbol of the list
+  for (size_t at = 0; at < word.size;) {
+    const auto length = static_cast<size_t>(character(word.from(at)));
+    const Span one = word.slice(at, at + length);
+    at += length;
+    const int32_t token = vocabulary.find(one);
+    if (token >= 0) {
+      if (has_unknown) HUSK_TRY(add_symbol(unknown_, symbols, error));
+      has_unknown = false;
+      HUSK_TRY(add_symbol(token, symbols, error));
+      continue;
+    }
+    bool has_all = has_byte_tokens_;
+    for (size_t i = 0; i < one.size; ++i) has_all &= bytes_[static_cast<uint8_t>(one.data[i])] >= 0;
+    if (has_all) {
+      for (size_t i = 0; i < one.size; ++i) {
+        HUSK_TRY(add_symbol(bytes_[static_cast<uint8_t>(one.data[i])], symbols, error));
+      }
+      continue;
+    }
+    if (unknown_ < 0) continue;
+    if (has_unknown && !fuses_) HUSK_TRY(add_symbol(unknown_, symbols, error));
+    has_unknown = true;
+  }
+  return has_unknown ? add_symbol(unknown_, symbols, error) : Status::ok;
+}
+
 Status Merges::encode(const Vocabulary& vocabulary, Span word, Scratch& scratch,
                       List<int32_t>& tokens, husk_error* error) const {
   if (prefers_words_) {
@@ -95,13 +157,8 @@ Status Merges::encode(const Vocabulary& vocabulary, Span word, Scratch& scratch,
   List<Symbol>& symbols = scratch.symbols;
   symbols.clear();
   scratch.heap.clear();
-  for (size_t i = 0; i < word.size; ++i) {
-    const int32_t token = bytes_[static_cast<uint8_t>(word.data[i])];
-    if (token < 0) continue;
-    const auto index = static_cast<int32_t>(symbols.size());
-    HUSK_TRY(symbols.push({token, index - 1, -1}, error));
-    if (index > 0) symbols[static_cast<size_t>(index) - 1].after = index;
-  }
+  HUSK_TRY(has_characters_ ? begin_characters(vocabulary, word, symbols, error)
+                           : begin_bytes(word, symbols, error));
   for (size_t i = 0; i + 1 < symbols.size(); ++i) {
     HUSK_TRY(propose(scratch, static_cast<int32_t>(i), error));
   }

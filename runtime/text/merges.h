@@ -1,5 +1,5 @@
-// Byte-level BPE: the bytes of a word become tokens, and pairs of tokens one, the first rule of the
-// list first.
+// BPE: the bytes or the characters of a word become tokens, and pairs of tokens one, the first rule
+// of the list first.
 #pragma once
 
 #include "text/vocabulary.h"
@@ -31,8 +31,12 @@ class Merges {
   Status allocate(size_t count, husk_error* error);
   // Adds the next rule. The first of two rules for the same pair counts.
   void add(int32_t left, int32_t right, int32_t joined);
-  // The tokens of single bytes. A byte without a token is left out of texts.
+  // Words begin as bytes, each of which is a token. A byte without a token is left out of texts.
   void find_bytes(const Vocabulary& vocabulary);
+  // Words begin as characters. One without a token becomes `unknown` (-1: it is left out), several
+  // in a row one if `fuses`; or, if `has_byte_tokens`, the tokens <0x00> to <0xFF> of its bytes.
+  void find_characters(const Vocabulary& vocabulary, int32_t unknown, bool fuses,
+                       bool has_byte_tokens);
   // Whether a word that is a token is that token, whatever the rules say.
   void prefer_words(bool prefer) { prefers_words_ = prefer; }
 
@@ -46,6 +50,9 @@ class Merges {
     uint32_t rank;
     int32_t joined;
   };
+  Status begin_bytes(Span word, List<Symbol>& symbols, husk_error* error) const;
+  Status begin_characters(const Vocabulary& vocabulary, Span word, List<Symbol>& symbols,
+                          husk_error* error) const;
   const Rule* find(int32_t left, int32_t right) const;
   Rule* place(uint64_t pair) const;
   Status propose(Scratch& scratch, int32_t at, husk_error* error) const;
@@ -54,6 +61,8 @@ class Merges {
   size_t slot_count_ = 0;
   uint32_t count_ = 0;
   int32_t bytes_[256] = {};
+  int32_t unknown_ = -1;
+  bool has_characters_ = false, fuses_ = false, has_byte_tokens_ = false;
   bool prefers_words_ = false;
 };
 

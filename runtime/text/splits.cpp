@@ -1,7 +1,7 @@
-#define PCRE2_CODE_UNIT_WIDTH 8
 #include "text/splits.h"
 
-#include <pcre2.h>
+#include "text/pattern.h"
+#include "text/utf8.h"
 
 namespace husk::text {
 
@@ -10,49 +10,7 @@ namespace {
 // The words of GPT-2, which the kind ByteLevel has by itself.
 constexpr char kWords[] =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
-// The characters of White_Space in Unicode, which \s means in tokenizers. That of PCRE2 has U+180E
-// too.
-constexpr char kSpace[] =
-    "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}"
-    "\\x{205f}\\x{3000}";
-
-Status append(List<char>& to, const char* text, husk_error* error) {
-  return to.append(text, strlen(text), error);
-}
-
-// The pattern for PCRE2. Tokenizers have those of Oniguruma, which mean the same but for \s, and
-// for what is refused here.
-Status translated(Span pattern, List<char>& to, husk_error* error) {
-  bool is_class = false;
-  for (size_t i = 0; i < pattern.size; ++i) {
-    const char one = pattern.data[i], next = i + 1 < pattern.size ? pattern.data[i + 1] : '\0';
-    if (one == '\\' && next) {
-      ++i;
-      if (next == 's' || (next == 'S' && !is_class)) {
-        if (!is_class) HUSK_TRY(append(to, next == 's' ? "[" : "[^", error));
-        HUSK_TRY(append(to, kSpace, error));
-        if (!is_class) HUSK_TRY(append(to, "]", error));
-        continue;
-      }
-      if (strchr("ShHKRXkg", next)) {
-        return fail(error, HUSK_UNSUPPORTED, "the tokenizer splits by a pattern with \\%c", next);
-      }
-      const char both[] = {one, next};
-      HUSK_TRY(to.append(both, 2, error));
-      continue;
-    }
-    if (is_class && one == '&' && next == '&') {
-      return fail(error, HUSK_UNSUPPORTED, "the tokenizer splits by a pattern with && in brackets");
-    }
-    if (one == '[' && is_class && next != ':') {
-      return fail(error, HUSK_UNSUPPORTED, "the tokenizer splits by a pattern with [ in brackets");
-    }
-    if (one == '[') is_class = true;
-    if (one == ']') is_class = false;
-    HUSK_TRY(to.push(one, error));
-  }
-  return Status::ok;
-}
+constexpr char kPunctuation[] = "[!-/:-@\\[-`{-~\\p{P}]";
 
 Status unsupported(const Json& json, const JsonValue* kind, husk_error* error) {
   const Span name = kind ? json.text(kind) : Span("");
@@ -63,43 +21,70 @@ Status unsupported(const Json& json, const JsonValue* kind, husk_error* error) {
 }  // namespace
 
 Splits::~Splits() {
-  for (pcre2_code_8* pattern : patterns_) pcre2_code_free_8(pattern);
+  for (const Step& step : steps_) pcre2_code_free_8(step.pattern);
 }
 
-Status Splits::add(Span pattern, husk_error* error) {
-  List<char> text;
-  HUSK_TRY(translated(pattern, text, error));
-  int code;
-  PCRE2_SIZE place;
-  pcre2_code_8* compiled = pcre2_compile_8(reinterpret_cast<PCRE2_SPTR8>(text.data()), text.size(),
-                                           PCRE2_UTF | PCRE2_UCP | PCRE2_NO_UTF_CHECK, &code,
-                                           &place, nullptr);
-  if (!compiled) {
-    char reason[120] = "";
-    pcre2_get_error_message_8(code, reinterpret_cast<PCRE2_UCHAR8*>(reason), sizeof reason);
-    return fail(error, HUSK_UNSUPPORTED, "the tokenizer splits by a pattern that PCRE2 refuses: %s",
-                reason);
-  }
-  const Status pushed = patterns_.push(compiled, error);
-  if (failed(pushed)) {
-    pcre2_code_free_8(compiled);
-    return pushed;
-  }
-  // Without JIT, as where memory must not become executable, the pattern is interpreted.
-  (void)pcre2_jit_compile_8(compiled, PCRE2_JIT_COMPLETE);
-  return Status::ok;
+Status Splits::add(Span pattern, bool is_literal, Matches matches, husk_error* error) {
+  Step step = {};
+  step.matches = matches;
+  HUSK_TRY(is_literal ? compile_literal(pattern, &step.pattern, error)
+                      : compile_pattern(pattern, &step.pattern, error));
+  const Status pushed = steps_.push(step, error);
+  if (failed(pushed)) pcre2_code_free_8(step.pattern);
+  return pushed;
 }
 
 Status Splits::add_split(const Json& json, const JsonValue* value, husk_error* error) {
-  const JsonValue* pattern = json.member(json.member(value, "pattern"), "Regex");
-  if (!pattern || pattern->kind != JsonKind::string) {
-    return fail(error, HUSK_UNSUPPORTED, "the tokenizer splits by a text that is no pattern");
+  const JsonValue* pattern = json.member(value, "pattern");
+  const JsonValue *regex = json.member(pattern, "Regex"), *literal = json.member(pattern, "String");
+  const JsonValue* found = regex ? regex : literal;
+  if (!found || found->kind != JsonKind::string || !found->bytes) {
+    return fail(error, HUSK_INVALID_FILE, "the tokenizer splits by no pattern");
   }
-  if (!json.has_text(value, "behavior", "Isolated") || json.has_true(value, "invert")) {
-    return fail(error, HUSK_UNSUPPORTED,
-                "the tokenizer splits with another behavior than Isolated");
+  if (json.has_true(value, "invert")) {
+    return fail(error, HUSK_UNSUPPORTED, "the tokenizer splits by what is no match (invert)");
   }
-  return add(json.text(pattern), error);
+  static constexpr struct {
+    const char* name;
+    Matches matches;
+  } kBehaviors[] = {{"Isolated", Matches::isolated},
+                    {"Removed", Matches::removed},
+                    {"MergedWithPrevious", Matches::with_previous},
+                    {"MergedWithNext", Matches::with_next}};
+  for (const auto& behavior : kBehaviors) {
+    if (json.has_text(value, "behavior", behavior.name)) {
+      return add(json.text(found), !regex, behavior.matches, error);
+    }
+  }
+  return fail(error, HUSK_UNSUPPORTED,
+              "the tokenizer splits with another behavior than Isolated, Removed, "
+              "MergedWithPrevious and MergedWithNext");
+}
+
+Status Splits::add_metaspace(const Json& json, const JsonValue* value, husk_error* error) {
+  const JsonValue *replacement = json.member(value, "replacement"),
+                  *scheme = json.member(value, "prepend_scheme"),
+                  *split = json.member(value, "split");
+  Step step = {};
+  if (has_metaspace_) {
+    return fail(error, HUSK_UNSUPPORTED, "the tokenizer has several Metaspace");
+  }
+  if (!replacement || replacement->kind != JsonKind::string || !replacement->bytes ||
+      character(json.text(replacement)) != static_cast<int>(replacement->bytes)) {
+    return fail(error, HUSK_INVALID_FILE, "the tokenizer replaces spaces by no character");
+  }
+  const Span text = json.text(replacement);
+  memcpy(step.replacement, text.data, text.size);
+  step.replacement_bytes = static_cast<uint32_t>(text.size);
+  step.splits = !split || split->truth;
+  const JsonValue* adds = json.member(value, "add_prefix_space");  // in older files
+  if (scheme ? json.has_text(value, "prepend_scheme", "always") : !adds || adds->truth) {
+    step.prefix = Prefix::always;
+  } else if (json.has_text(value, "prepend_scheme", "first")) {
+    step.prefix = Prefix::first;
+  }
+  has_metaspace_ = true;
+  return steps_.push(step, error);
 }
 
 Status Splits::read(const Json& json, const JsonValue* value, husk_error* error) {
@@ -125,50 +110,103 @@ Status Splits::read(const Json& json, const JsonValue* value, husk_error* error)
     }
     has_bytes_ = true;
     const JsonValue* regex = json.member(value, "use_regex");
-    return regex && !regex->truth ? Status::ok : add(Span(kWords), error);
+    return regex && !regex->truth ? Status::ok
+                                  : add(Span(kWords), false, Matches::isolated, error);
   }
   if (equal(name, "Split")) return add_split(json, value, error);
+  if (equal(name, "Metaspace")) return add_metaspace(json, value, error);
+  if (equal(name, "WhitespaceSplit") || equal(name, "BertPreTokenizer")) {
+    HUSK_TRY(add(Span("\\s"), false, Matches::removed, error));
+    if (equal(name, "WhitespaceSplit")) return Status::ok;
+  }
+  if (equal(name, "BertPreTokenizer")) {
+    return add(Span(kPunctuation), false, Matches::isolated, error);
+  }
   if (equal(name, "Digits")) {
-    return add(Span(json.has_true(value, "individual_digits") ? "\\p{N}" : "\\p{N}+"), error);
+    return add(Span(json.has_true(value, "individual_digits") ? "\\p{N}" : "\\p{N}+"), false,
+               Matches::isolated, error);
   }
   return unsupported(json, kind, error);
 }
 
-Status Splits::split(List<Span>& words, List<Span>& scratch, husk_error* error) const {
-  for (pcre2_code_8* pattern : patterns_) {
-    pcre2_match_data_8* found = pcre2_match_data_create_8(1, nullptr);
-    if (!found) return fail(error, HUSK_OUT_OF_MEMORY, "no memory for the words of a text");
-    scratch.clear();
-    Status status = Status::ok;
-    for (size_t i = 0; i < words.size() && !failed(status); ++i) {
-      const Span word = words[i];
-      size_t done = 0, at = 0;
-      while (at < word.size && !failed(status)) {
-        const int code = pcre2_match_8(pattern, reinterpret_cast<PCRE2_SPTR8>(word.data), word.size,
-                                       at, PCRE2_NO_UTF_CHECK, found, nullptr);
-        if (code == PCRE2_ERROR_NOMATCH) break;
-        if (code < 0) {
-          status = fail(error, HUSK_LIMIT,
-                        "a part of the text needs too much memory to be split "
-                        "(PCRE2's error %d): give a shorter one",
-                        code);
-          break;
-        }
-        const PCRE2_SIZE* place = pcre2_get_ovector_pointer_8(found);
-        if (place[1] == place[0]) {  // an empty match splits nothing
-          for (at = place[0] + 1; at < word.size && (word.data[at] & 0xC0) == 0x80;) ++at;
-          continue;
-        }
-        if (place[0] > done) status = scratch.push(word.slice(done, place[0]), error);
-        if (!failed(status)) status = scratch.push(word.slice(place[0], place[1]), error);
-        done = at = place[1];
+// Appends the parts of a word between matches, and the matches as the step says.
+Status Splits::apply(const Step& step, Span word, List<Span>& to, husk_error* error) const {
+  size_t done = 0;        // where the part begins that is not in the list yet
+  bool is_after = false;  // a match is the last entry
+  const auto found = [&](size_t begin, size_t end) {
+    const bool follows = is_after && begin == done;
+    is_after = true;
+    switch (step.matches) {
+      case Matches::isolated:
+      case Matches::removed:
+        if (begin > done) HUSK_TRY(to.push(word.slice(done, begin), error));
+        done = end;
+        return step.matches == Matches::removed ? Status::ok
+                                                : to.push(word.slice(begin, end), error);
+      case Matches::with_previous: {
+        // The first of several matches in a row is joined, the others stay alone.
+        const size_t from = follows ? begin : done;
+        done = end;
+        return to.push(word.slice(from, end), error);
       }
-      if (done < word.size && !failed(status)) status = scratch.push(word.from(done), error);
+      case Matches::with_next:
+        if (begin > done) HUSK_TRY(to.push(word.slice(done, begin), error));
+        done = begin;  // the match goes with what follows
+        return Status::ok;
     }
-    pcre2_match_data_free_8(found);
-    HUSK_TRY(status);
-    words.clear();
-    HUSK_TRY(words.append(scratch.data(), scratch.size(), error));
+    return Status::ok;
+  };
+  HUSK_TRY(for_matches(step.pattern, word, error, found));
+  return done < word.size ? to.push(word.from(done), error) : Status::ok;
+}
+
+// Puts the character of a Metaspace in place of spaces, and perhaps before the words.
+Status Splits::add_spaces(const Step& step, Span text, bool at_begin, Words& words,
+                          husk_error* error) const {
+  const Span mark(step.replacement, step.replacement_bytes);
+  size_t most = 0;
+  for (const Span& word : words.found) most += (word.size + 1) * mark.size;
+  words.spaced.clear();
+  HUSK_TRY(words.spaced.reserve(most, error));  // so that it stays where it is
+  words.scratch.clear();
+  for (const Span& word : words.found) {
+    size_t begin = words.spaced.size();
+    const bool has_mark = word.size >= mark.size && memcmp(word.data, mark.data, mark.size) == 0;
+    const bool has_prefix =
+        word.size && (has_mark || word.data[0] == ' ')
+            ? false
+            : step.prefix == Prefix::always ||
+                  (step.prefix == Prefix::first && at_begin && word.data == text.data);
+    if (has_prefix) HUSK_TRY(words.spaced.append(mark.data, mark.size, error));
+    for (size_t i = 0; i < word.size; ++i) {
+      HUSK_TRY(word.data[i] == ' ' ? words.spaced.append(mark.data, mark.size, error)
+                                   : words.spaced.push(word.data[i], error));
+    }
+    const Span all(words.spaced.data(), words.spaced.size());
+    if (step.splits) {
+      for (size_t at = begin + 1; at + mark.size <= all.size; ++at) {
+        if (memcmp(all.data + at, mark.data, mark.size) != 0) continue;
+        HUSK_TRY(words.scratch.push(all.slice(begin, at), error));
+        begin = at;
+      }
+    }
+    if (begin < all.size) HUSK_TRY(words.scratch.push(all.from(begin), error));
+  }
+  words.found.swap(words.scratch);
+  return Status::ok;
+}
+
+Status Splits::split(Span text, bool at_begin, Words& words, husk_error* error) const {
+  words.found.clear();
+  HUSK_TRY(words.found.push(text, error));
+  for (const Step& step : steps_) {
+    if (!step.pattern) {
+      HUSK_TRY(add_spaces(step, text, at_begin, words, error));
+      continue;
+    }
+    words.scratch.clear();
+    for (const Span& word : words.found) HUSK_TRY(apply(step, word, words.scratch, error));
+    words.found.swap(words.scratch);
   }
   return Status::ok;
 }

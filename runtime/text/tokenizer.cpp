@@ -1,7 +1,5 @@
 #include "text/tokenizer.h"
 
-#include <utf8proc.h>
-
 #include <initializer_list>
 
 #include <husk/text.h>
@@ -19,7 +17,7 @@ Status missing_kind(const Json& json, const JsonValue* value, const char* part, 
   const Span name = kind && kind->kind == JsonKind::string ? json.text(kind) : Span("without one");
   return fail(error, HUSK_UNSUPPORTED,
               "the %s of the tokenizer is of the kind '%.*s', which Husk "
-              "lacks: it has byte-level BPE",
+              "lacks: it has BPE",
               part, static_cast<int>(name.size), name.data);
 }
 
@@ -27,15 +25,22 @@ Status lacks(const char* what, husk_error* error) {
   return fail(error, HUSK_INVALID_FILE, "the tokenizer lacks %s", what);
 }
 
-// Whether a text has only characters before U+0300, which are composed already.
-bool is_composed(Span text) {
-  for (size_t i = 0; i < text.size; ++i) {
-    if (static_cast<uint8_t>(text.data[i]) >= 0xCC) return false;
-  }
-  return true;
-}
-
 }  // namespace
+
+// What a call of `encode` works with.
+struct husk_tokenizer::Call {
+  bool is_plain;
+  List<int32_t>& tokens;
+  List<char> normalized, scratch;
+  List<Part> parts;
+  Words words;
+  Merges::Scratch symbols;
+};
+
+Status husk_tokenizer::append_token(Span text, List<char>& to, husk_error* error) const {
+  return splits_.has_bytes() ? append_bytes(text, to, error)
+                             : to.append(text.data, text.size, error);
+}
 
 Status husk_tokenizer::read_merges(const Json& json, const JsonValue* merges, husk_error* error) {
   if (!merges || merges->kind != JsonKind::array) return lacks("the list of its rules", error);
@@ -58,9 +63,9 @@ Status husk_tokenizer::read_merges(const Json& json, const JsonValue* merges, hu
       return lacks("the two parts of a rule", error);
     }
     bytes.clear();
-    HUSK_TRY(append_bytes(left, bytes, error));
+    HUSK_TRY(append_token(left, bytes, error));
     const size_t middle = bytes.size();
-    HUSK_TRY(append_bytes(right, bytes, error));
+    HUSK_TRY(append_token(right, bytes, error));
     const Span both(bytes.data(), bytes.size());
     const int32_t a = vocabulary.find(both.slice(0, middle)),
                   b = vocabulary.find(both.from(middle));
@@ -81,10 +86,10 @@ Status husk_tokenizer::read_model(const Json& json, const JsonValue* model, husk
   if (kind && !json.has_text(model, "type", "BPE")) {
     return missing_kind(json, model, "model", error);
   }
-  if (json.has_true(model, "byte_fallback")) {
+  const bool has_byte_tokens = json.has_true(model, "byte_fallback");
+  if (has_byte_tokens && splits_.has_bytes()) {
     return fail(error, HUSK_UNSUPPORTED,
-                "the tokenizer has tokens for bytes that no other token "
-                "covers (byte_fallback), which Husk lacks: it has byte-level BPE");
+                "the tokenizer has both tokens for bytes (byte_fallback) and ByteLevel");
   }
   for (const char* name : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     const JsonValue* found = json.member(model, name);
@@ -100,21 +105,20 @@ Status husk_tokenizer::read_model(const Json& json, const JsonValue* model, husk
     if (one[1].kind != JsonKind::number) return lacks("the number of a token", error);
     if (!(one[1].number >= 0 && one[1].number < 1 << 24)) return lacks("a small number", error);
     bytes.clear();
-    HUSK_TRY(append_bytes(json.text(one), bytes, error));
+    HUSK_TRY(append_token(json.text(one), bytes, error));
     HUSK_TRY(
         vocabulary.add(static_cast<int32_t>(one[1].number), {bytes.data(), bytes.size()}, error));
   }
-  merges_.find_bytes(vocabulary);
+  if (splits_.has_bytes()) {
+    merges_.find_bytes(vocabulary);
+  } else {
+    const JsonValue* name = json.member(model, "unk_token");
+    const bool has_name = name && name->kind == JsonKind::string;
+    merges_.find_characters(vocabulary, has_name ? vocabulary.find(json.text(name)) : -1,
+                            json.has_true(model, "fuse_unk"), has_byte_tokens);
+  }
   merges_.prefer_words(json.has_true(model, "ignore_merges"));
   return read_merges(json, json.member(model, "merges"), error);
-}
-
-Status husk_tokenizer::read_normalizer(const Json& json, const JsonValue* value,
-                                       husk_error* error) {
-  if (!value) return Status::ok;
-  if (!json.has_text(value, "type", "NFC")) return missing_kind(json, value, "normalizer", error);
-  composes_ = true;
-  return Status::ok;
 }
 
 Status husk_tokenizer::read_template(const Json& json, const JsonValue* value, husk_error* error) {
@@ -167,7 +171,6 @@ Status husk_tokenizer::read(Span source, husk_error* error) {
   const JsonValue* root = json.root();
   const JsonValue* model = json.member(root, "model");
   if (!model || model->kind != JsonKind::object) return lacks("a model", error);
-  const JsonValue* decoder = json.member(root, "decoder");
   // First what refuses a tokenizer, and then what takes time.
   if (const JsonValue* words = json.member(root, "pre_tokenizer")) {
     HUSK_TRY(splits_.read(json, words, error));
@@ -176,56 +179,43 @@ Status husk_tokenizer::read(Span source, husk_error* error) {
   if (kind && !json.has_text(model, "type", "BPE")) {
     return missing_kind(json, model, "model", error);
   }
-  if (!splits_.has_bytes() || !decoder || !json.has_text(decoder, "type", "ByteLevel")) {
+  HUSK_TRY(rendering.read(json, json.member(root, "decoder"), error));
+  if (splits_.has_bytes() != rendering.is_bytes()) {
     return fail(error, HUSK_UNSUPPORTED,
-                "the tokenizer is a BPE of characters, which Husk lacks: it "
-                "has byte-level BPE (pre_tokenizer and decoder ByteLevel)");
+                "only one of the pre_tokenizer and the decoder of the tokenizer is ByteLevel");
   }
-  HUSK_TRY(read_normalizer(json, json.member(root, "normalizer"), error));
+  HUSK_TRY(normalizer_.read(json, json.member(root, "normalizer"), error));
   HUSK_TRY(read_model(json, model, error));
-  HUSK_TRY(added_.read(json, json.member(root, "added_tokens"), vocabulary, error));
+  HUSK_TRY(added_.read(json, json.member(root, "added_tokens"), normalizer_, vocabulary, error));
   return read_template(json, json.member(root, "post_processor"), error);
 }
 
-Status husk_tokenizer::encode_words(Span text, List<int32_t>& tokens, husk_error* error) const {
-  List<Span> words, scratch;
-  HUSK_TRY(words.push(text, error));
-  HUSK_TRY(splits_.split(words, scratch, error));
-  Merges::Scratch symbols;
-  for (const Span& word : words) {
-    HUSK_TRY(merges_.encode(vocabulary, word, symbols, tokens, error));
+Status husk_tokenizer::encode_words(Span text, bool at_begin, Call& call,
+                                    husk_error* error) const {
+  HUSK_TRY(splits_.split(text, at_begin, call.words, error));
+  for (const Span& word : call.words.found) {
+    HUSK_TRY(merges_.encode(vocabulary, word, call.symbols, call.tokens, error));
   }
   return Status::ok;
 }
 
-// Characters between tokens that are found in the text as it is.
-Status husk_tokenizer::encode_part(Span text, bool plain, List<int32_t>& tokens,
-                                   husk_error* error) const {
-  List<char> composed;
-  if (composes_ && !is_composed(text)) {
-    uint8_t* made = nullptr;
-    const utf8proc_ssize_t length = utf8proc_map(
-        reinterpret_cast<const uint8_t*>(text.data), static_cast<utf8proc_ssize_t>(text.size),
-        &made, static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
-    if (length < 0) {
-      return fail(error, HUSK_OUT_OF_MEMORY, "the text cannot be composed: %s",
-                  utf8proc_errmsg(length));
-    }
-    const Status status = composed.append(reinterpret_cast<char*>(made),
-                                          static_cast<size_t>(length), error);
-    free(made);
-    HUSK_TRY(status);
-    text = {composed.data(), composed.size()};
+// Encodes a part of a text between tokens that are found before the text is normalized.
+Status husk_tokenizer::encode_part(Span text, bool at_begin, Call& call, husk_error* error) const {
+  if (!normalizer_.is_empty()) {
+    call.normalized.clear();
+    HUSK_TRY(call.normalized.append(text.data, text.size, error));
+    HUSK_TRY(normalizer_.apply(call.normalized, call.scratch, error));
+    text = {call.normalized.data(), call.normalized.size()};
+  }
+  if (!added_.has_normalized()) {
+    return text.size ? encode_words(text, at_begin, call, error) : Status::ok;
   }
   List<Part> parts;
-  if (added_.has_normalized()) {
-    HUSK_TRY(added_.split(text, true, plain, parts, error));
-  } else {
-    HUSK_TRY(parts.push({text, -1}, error));
-  }
+  HUSK_TRY(added_.split(text, true, call.is_plain, parts, error));
   for (const Part& part : parts) {
-    HUSK_TRY(part.token < 0 ? encode_words(part.text, tokens, error)
-                            : tokens.push(part.token, error));
+    const bool is_first = at_begin && part.text.data == text.data;
+    HUSK_TRY(part.token < 0 ? encode_words(part.text, is_first, call, error)
+                            : call.tokens.push(part.token, error));
   }
   return Status::ok;
 }
@@ -233,12 +223,12 @@ Status husk_tokenizer::encode_part(Span text, bool plain, List<int32_t>& tokens,
 Status husk_tokenizer::encode(Span text, uint32_t options, List<int32_t>& tokens,
                               husk_error* error) const {
   HUSK_TRY(check_utf8(text, error));
-  const bool is_plain = options & HUSK_TEXT_PLAIN, adds = options & HUSK_TEXT_ADD_SPECIAL;
+  const bool adds = options & HUSK_TEXT_ADD_SPECIAL;
   if (adds) HUSK_TRY(tokens.append(before_.data(), before_.size(), error));
-  List<Part> parts;
-  HUSK_TRY(added_.split(text, false, is_plain, parts, error));
-  for (const Part& part : parts) {
-    HUSK_TRY(part.token < 0 ? encode_part(part.text, is_plain, tokens, error)
+  Call call = {(options & HUSK_TEXT_PLAIN) != 0, tokens, {}, {}, {}, {}, {}};
+  HUSK_TRY(added_.split(text, false, call.is_plain, call.parts, error));
+  for (const Part& part : call.parts) {
+    HUSK_TRY(part.token < 0 ? encode_part(part.text, part.text.data == text.data, call, error)
                             : tokens.push(part.token, error));
   }
   return adds ? tokens.append(after_.data(), after_.size(), error) : Status::ok;

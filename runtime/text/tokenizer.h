@@ -3,6 +3,8 @@
 
 #include "text/added.h"
 #include "text/merges.h"
+#include "text/normalizer.h"
+#include "text/rendering.h"
 #include "text/splits.h"
 
 struct husk_tokenizer {
@@ -12,24 +14,27 @@ struct husk_tokenizer {
                       husk_error* error) const;
 
   husk::text::Vocabulary vocabulary;
+  husk::text::Rendering rendering;
 
  private:
   husk::Status read_model(const husk::text::Json& json, const husk::text::JsonValue* model,
                           husk_error* error);
   husk::Status read_merges(const husk::text::Json& json, const husk::text::JsonValue* merges,
                            husk_error* error);
-  husk::Status read_normalizer(const husk::text::Json& json, const husk::text::JsonValue* value,
-                               husk_error* error);
   husk::Status read_template(const husk::text::Json& json, const husk::text::JsonValue* value,
                              husk_error* error);
-  husk::Status encode_part(husk::text::Span text, bool plain, husk::text::List<int32_t>& tokens,
+  // The text of a vocabulary or of a rule, as bytes.
+  husk::Status append_token(husk::text::Span text, husk::text::List<char>& to,
+                            husk_error* error) const;
+  struct Call;
+  husk::Status encode_part(husk::text::Span text, bool at_begin, Call& call,
                            husk_error* error) const;
-  husk::Status encode_words(husk::text::Span text, husk::text::List<int32_t>& tokens,
+  husk::Status encode_words(husk::text::Span text, bool at_begin, Call& call,
                             husk_error* error) const;
 
   husk::text::AddedTokens added_;
   husk::text::Merges merges_;
   husk::text::Splits splits_;
   husk::text::List<int32_t> before_, after_;  // tokens that belong around each text
-  bool composes_ = false;                     // characters are composed first (NFC)
+  husk::text::Normalizer normalizer_;
 };

@@ -28,10 +28,10 @@ const Json& golden() {
 
 // The tokenizer.json of a kind in the golden table.
 Json of_kind(const std::string& kind) {
-  Json json = golden().at("tokenizer");
   const Json& row = golden().at("kinds").at(kind);
+  Json json = golden().at(row.at("base"));
   for (const auto& [name, value] : row.at("fields").items()) json[name] = value;
-  json["model"]["ignore_merges"] = row.at("ignore_merges");
+  for (const auto& [name, value] : row.at("model").items()) json["model"][name] = value;
   return json;
 }
 
@@ -92,7 +92,7 @@ std::string refused(const std::string& text, husk_status expected) {
   return error.text;
 }
 
-class Kinds : public testing::TestWithParam<const char*> {};
+class Kinds : public testing::TestWithParam<std::string> {};
 
 TEST_P(Kinds, have_the_tokens_of_the_package_tokenizers) {
   const Tokenizer tokenizer = make(of_kind(GetParam()));
@@ -106,12 +106,17 @@ TEST_P(Kinds, have_the_tokens_of_the_package_tokenizers) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(all, Kinds, testing::Values("gpt-2", "smollm", "llama-bpe", "qwen2"),
-                         [](const auto& one) {
-                           std::string name = one.param;
-                           for (char& letter : name) letter = letter == '-' ? '_' : letter;
-                           return name;
-                         });
+std::vector<std::string> kinds() {
+  std::vector<std::string> names;
+  for (const auto& [name, row] : golden().at("kinds").items()) names.push_back(name);
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(all, Kinds, testing::ValuesIn(kinds()), [](const auto& one) {
+  std::string name = one.param;
+  for (char& letter : name) letter = letter == '-' ? '_' : letter;
+  return name;
+});
 
 TEST(Tokenizer, gives_whole_characters_as_tokens_come) {
   const Tokenizer tokenizer = make(of_kind("gpt-2"));
@@ -131,6 +136,40 @@ TEST(Tokenizer, gives_whole_characters_as_tokens_come) {
   EXPECT_EQ(push(decoder, emoji[0]), "");
   EXPECT_EQ(finish(decoder), "\uFFFD");
   EXPECT_EQ(finish(decoder), "");
+}
+
+TEST(Tokenizer, tokens_of_bytes_become_characters_as_they_come) {
+  const Tokenizer tokenizer = make(of_kind("llama"));
+  const Tokens tokens = encode(tokenizer, "\U0001F600");
+  ASSERT_EQ(tokens.size(), 5u);  // the space before the text, and four bytes
+  const Decoder decoder = decoder_of(tokenizer);
+  std::vector<std::string> parts;
+  for (const int32_t token : tokens) parts.push_back(push(decoder, token));
+  EXPECT_EQ(parts, (std::vector<std::string>{"", "", "", "", "\U0001F600"}));
+  EXPECT_EQ(finish(decoder), "");
+  // A character that was cut, and another sequence, which has a beginning of its own.
+  push(decoder, tokens[1]);
+  EXPECT_EQ(finish(decoder), "\uFFFD");
+  EXPECT_EQ(push(decoder, tokens[0]), "");
+  EXPECT_EQ(push(decoder, tokens[0]), " ");
+}
+
+TEST(Tokenizer, normalizers_change_texts) {
+  const auto tokens_of = [](const Json& normalizer, const std::string& text) {
+    Json json = of_kind("llama");
+    json["normalizer"] = normalizer;
+    return encode(make(json), text);
+  };
+  const Json none;
+  const auto form = [](const char* name) { return Json{{"type", name}}; };
+  EXPECT_EQ(tokens_of(form("NFD"), "\u00E9"), tokens_of(none, "e\u0301"));
+  EXPECT_EQ(tokens_of(form("NFC"), "e\u0301"), tokens_of(none, "\u00E9"));
+  EXPECT_EQ(tokens_of(form("NFKC"), "\uFB01\u2460"), tokens_of(none, "fi1"));
+  EXPECT_EQ(tokens_of(form("NFKD"), "\uFB01\u00E9"), tokens_of(none, "fie\u0301"));
+  EXPECT_EQ(tokens_of(form("Lowercase"), "AB\u0130"), tokens_of(none, "abi\u0307"));
+  EXPECT_EQ(tokens_of({{"type", "Replace"}, {"pattern", {{"Regex", "a+"}}}, {"content", ""}},
+                      "aabaca"),
+            tokens_of(none, "bc"));
 }
 
 TEST(Tokenizer, special_tokens_may_be_plain_text_and_left_out) {
@@ -199,19 +238,23 @@ TEST(Tokenizer, refuses_kinds_by_name) {
     change(json);
     return refused(json.dump(), HUSK_UNSUPPORTED);
   };
-  EXPECT_EQ(without([](Json& json) { json["model"]["type"] = "Unigram"; }),
-            "the model of the tokenizer is of the kind 'Unigram', which Husk lacks: it has "
-            "byte-level BPE");
-  EXPECT_EQ(without([](Json& json) { json["normalizer"] = {{"type", "Lowercase"}}; }),
-            "the normalizer of the tokenizer is of the kind 'Lowercase', which Husk lacks: it has "
-            "byte-level BPE");
-  EXPECT_EQ(without([](Json& json) { json["pre_tokenizer"] = {{"type", "Metaspace"}}; }),
-            "the tokenizer splits texts by 'Metaspace', which Husk lacks");
+  EXPECT_EQ(without([](Json& json) { json["model"]["type"] = "WordLevel"; }),
+            "the model of the tokenizer is of the kind 'WordLevel', which Husk lacks: it has BPE");
+  EXPECT_EQ(without([](Json& json) { json["normalizer"] = {{"type", "Nmt"}}; }),
+            "the normalizer of the tokenizer is of the kind 'Nmt', which Husk lacks");
+  EXPECT_EQ(without([](Json& json) { json["pre_tokenizer"] = {{"type", "Whitespace"}}; }),
+            "the tokenizer splits texts by 'Whitespace', which Husk lacks");
   EXPECT_NE(
       without([](Json& json) { json["model"]["byte_fallback"] = true; }).find("byte_fallback"),
       std::string::npos);
-  EXPECT_NE(without([](Json& json) { json["decoder"] = nullptr; }).find("a BPE of characters"),
-            std::string::npos);
+  EXPECT_EQ(without([](Json& json) { json["decoder"] = nullptr; }),
+            "the tokenizer has no decoder, which Husk needs to make texts of tokens");
+  EXPECT_EQ(without([](Json& json) { json["decoder"] = {{"type", "CTC"}}; }),
+            "the decoder of the tokenizer has a step of the kind 'CTC' that Husk lacks");
+  EXPECT_EQ(without([](Json& json) {
+              json["decoder"] = {{"type", "Metaspace"}, {"replacement", "_"}};
+            }),
+            "only one of the pre_tokenizer and the decoder of the tokenizer is ByteLevel");
   EXPECT_NE(without([](Json& json) {
               json["post_processor"] = {{"type", "BertProcessing"}};
             }).find("BertProcessing"),

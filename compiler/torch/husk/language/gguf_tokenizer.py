@@ -4,6 +4,7 @@ tokenizer.json, so that a file of Husk has one form of tokenizers."""
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from ..errors import Unsupported
@@ -11,6 +12,8 @@ from ..quantized import GgufFile
 
 # The types of tokens that are found in a text before it is split into words.
 _CONTROL, _USER = 3, 4
+# What stands for a space in the tokens of SentencePiece.
+_SPACE = "\u2581"
 
 _LLAMA3 = (
   r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
@@ -76,10 +79,13 @@ def texts(file: GgufFile) -> dict[str, str]:
 def _tokenizer(file: GgufFile) -> dict[str, Any]:
   metadata = file.metadata
   kind = metadata.get("tokenizer.ggml.model")
+  if kind == "llama":
+    return _spaced(file)
   if kind != "gpt2":
     raise Unsupported(
       f"{file.path} has a tokenizer of the kind {kind!r}",
-      remedy="byte-level BPE ('gpt2') is converted; tokenizer= takes a folder with tokenizer.json",
+      remedy="BPE of bytes ('gpt2') and of SentencePiece ('llama') are converted; tokenizer= takes "
+      "a folder with tokenizer.json",
     )
   pre = metadata.get("tokenizer.ggml.pre", "gpt-2")
   if pre not in SPLITS:
@@ -88,26 +94,12 @@ def _tokenizer(file: GgufFile) -> dict[str, Any]:
       remedy=f"known are {', '.join(SPLITS)}; tokenizer= takes a folder with tokenizer.json",
     )
   tokens = metadata["tokenizer.ggml.tokens"]
-  types = metadata.get("tokenizer.ggml.token_type") or [1] * len(tokens)
-  added = [
-    {
-      "id": number,
-      "content": tokens[number],
-      "single_word": False,
-      "lstrip": False,
-      "rstrip": False,
-      "normalized": False,
-      "special": kind == _CONTROL,
-    }
-    for number, kind in enumerate(types)
-    if kind in (_CONTROL, _USER)
-  ]
   splits = SPLITS[pre]
   return {
     "version": "1.0",
     "truncation": None,
     "padding": None,
-    "added_tokens": added,
+    "added_tokens": _added(file, tokens),
     "normalizer": {"type": "NFC"} if pre in COMPOSED else None,
     "pre_tokenizer": splits[0]
     if len(splits) == 1
@@ -129,10 +121,84 @@ def _tokenizer(file: GgufFile) -> dict[str, Any]:
   }
 
 
-def _begin(file: GgufFile, tokens: list[str]) -> dict[str, Any] | None:
+def _added(file: GgufFile, tokens: list[str]) -> list[dict[str, Any]]:
+  """The tokens that are found in a text before it is split into words."""
+  types = file.metadata.get("tokenizer.ggml.token_type") or [1] * len(tokens)
+  return [
+    {
+      "id": number,
+      "content": tokens[number],
+      "single_word": False,
+      "lstrip": False,
+      "rstrip": False,
+      "normalized": False,
+      "special": kind == _CONTROL,
+    }
+    for number, kind in enumerate(types)
+    if kind in (_CONTROL, _USER)
+  ]
+
+
+def _spaced(file: GgufFile) -> dict[str, Any]:
+  """A BPE of SentencePiece, whose rules are the scores of its tokens."""
+  metadata = file.metadata
+  tokens: list[str] = metadata["tokenizer.ggml.tokens"]
+  scores = metadata["tokenizer.ggml.scores"]
+  vocabulary = {token: number for number, token in enumerate(tokens)}
+  unknown = metadata.get("tokenizer.ggml.unknown_token_id", 0)
+  has_prefix = metadata.get("tokenizer.ggml.add_space_prefix", True)
+  replace = {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE}
+  prepend = {"type": "Prepend", "prepend": _SPACE}
+  strip = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+  return {
+    "version": "1.0",
+    "truncation": None,
+    "padding": None,
+    "added_tokens": _added(file, tokens),
+    "normalizer": {"type": "Sequence", "normalizers": [*([prepend] * has_prefix), replace]},
+    "pre_tokenizer": None,
+    "post_processor": _begin(file, tokens, True),
+    "decoder": {
+      "type": "Sequence",
+      "decoders": [
+        {"type": "Replace", "pattern": {"String": _SPACE}, "content": " "},
+        {"type": "ByteFallback"},
+        {"type": "Fuse"},
+        *([strip] * has_prefix),
+      ],
+    },
+    "model": {
+      "type": "BPE",
+      "dropout": None,
+      "unk_token": tokens[unknown],
+      "continuing_subword_prefix": None,
+      "end_of_word_suffix": None,
+      "fuse_unk": True,
+      "byte_fallback": True,
+      "ignore_merges": False,
+      "vocab": vocabulary,
+      "merges": _rules(vocabulary, scores),
+    },
+  }
+
+
+def _rules(vocabulary: dict[str, int], scores: Sequence[float]) -> list[list[str]]:
+  """Every pair of tokens that makes a token, in the order of scores: the larger one comes first."""
+  rules: list[tuple[float, list[str]]] = []
+  for token, number in vocabulary.items():
+    pairs = [(token[:at], token[at:]) for at in range(1, len(token))]
+    known = [pair for pair in pairs if pair[0] in vocabulary and pair[1] in vocabulary]
+    known.sort(key=lambda pair: (vocabulary[pair[0]], vocabulary[pair[1]]))
+    rules += [(scores[number], list(pair)) for pair in known]
+  rules.sort(key=lambda rule: -rule[0])
+  return [pair for _, pair in rules]
+
+
+def _begin(file: GgufFile, tokens: list[str], by_default: bool = False) -> dict[str, Any] | None:
   """What puts the token of the beginning before a text, if the file asks for it."""
   number = file.metadata.get("tokenizer.ggml.bos_token_id")
-  if not file.metadata.get("tokenizer.ggml.add_bos_token") or not isinstance(number, int):
+  adds = file.metadata.get("tokenizer.ggml.add_bos_token", by_default)
+  if not adds or not isinstance(number, int):
     return None
   token = tokens[number]
   return {
