@@ -4,35 +4,6 @@
 
 namespace husk::text {
 
-namespace {
-
-bool is_space(uint32_t point) {
-  return (point >= 9 && point <= 13) || point == 0x20 || point == 0x85 || point == 0xA0 ||
-         point == 0x1680 || (point >= 0x2000 && point <= 0x200A) || point == 0x2028 ||
-         point == 0x2029 || point == 0x202F || point == 0x205F || point == 0x3000;
-}
-
-// Where the white space before `end` begins, not before `least`.
-size_t space_before(Span text, size_t least, size_t end) {
-  while (end > least) {
-    size_t at = end - 1;
-    while (at > least && (text.data[at] & 0xC0) == 0x80) --at;
-    if (!is_space(code_point(text.from(at)))) break;
-    end = at;
-  }
-  return end;
-}
-
-// Where the white space from `begin` on ends.
-size_t space_after(Span text, size_t begin) {
-  while (begin < text.size && is_space(code_point(text.from(begin)))) {
-    begin += static_cast<size_t>(character(text.from(begin)));
-  }
-  return begin;
-}
-
-}  // namespace
-
 Status AddedTokens::read(const Json& json, const JsonValue* value, const Normalizer& normalizer,
                          Vocabulary& vocabulary, husk_error* error) {
   if (!value) return Status::ok;

@@ -185,19 +185,24 @@ Status Json::escape() {
   return texts_.append(encoded, static_cast<size_t>(length), error_);
 }
 
-// strtod depends on the locale; numbers of a tokenizer need no rounding to the last bit.
+// Reads a number as the package `tokenizers` does, to the last bit: scores of tokens are added, and
+// equal sums must stay equal. So digits beyond 64 bits are left out, and the power of ten is one
+// factor. (strtod, besides, depends on the locale.)
 Status Json::number() {
   const size_t begin = at_;
   const bool is_negative = peek() == '-';
   if (is_negative) ++at_;
-  double number = 0;
+  uint64_t digits = 0;
   int scale = 0;
-  bool has_digits = false, is_fraction = false;
+  bool has_digits = false, is_fraction = false, is_full = false;
   for (;; ++at_) {
     const char digit = peek();
     if (digit >= '0' && digit <= '9') {
-      number = number * 10 + (digit - '0');
-      scale -= is_fraction;
+      uint64_t more;
+      is_full |= __builtin_mul_overflow(digits, uint64_t{10}, &more) ||
+                 __builtin_add_overflow(more, static_cast<uint64_t>(digit - '0'), &more);
+      if (!is_full) digits = more;
+      if (is_full != is_fraction) scale += is_full ? 1 : -1;
       has_digits = true;
     } else if (digit == '.' && !is_fraction) {
       is_fraction = true;
@@ -219,8 +224,12 @@ Status Json::number() {
     at_ = begin;
     return wrong("a value");
   }
-  for (; scale > 0 && number < 1e300; --scale) number *= 10;
-  for (; scale < 0 && number > 1e-300; ++scale) number /= 10;
+  auto number = static_cast<double>(digits);
+  double power = 1;  // exact up to 10^22
+  for (int i = 0; i < (scale < 0 ? -scale : scale) && i < 308; ++i) power *= 10;
+  number = scale < 0 ? number / power : number * power;
+  if (scale < -308) number = 0;
+  if (scale > 308 && digits) return wrong("a smaller number");
   HUSK_TRY(add(JsonKind::number));
   values_[values_.size() - 1].number = is_negative ? -number : number;
   return Status::ok;

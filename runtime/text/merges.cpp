@@ -83,11 +83,7 @@ void Merges::find_characters(const Vocabulary& vocabulary, int32_t unknown, bool
   unknown_ = unknown;
   fuses_ = fuses;
   has_byte_tokens_ = has_byte_tokens;
-  static const char digits[] = "0123456789ABCDEF";
-  for (int byte = 0; byte < 256; ++byte) {
-    const char name[] = {'<', '0', 'x', digits[byte >> 4], digits[byte & 15], '>'};
-    bytes_[byte] = vocabulary.find({name, sizeof name});
-  }
+  vocabulary.find_byte_tokens(bytes_);
 }
 
 Status Merges::propose(Scratch& scratch, int32_t at, husk_error* error) const {

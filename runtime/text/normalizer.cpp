@@ -49,6 +49,66 @@ Status append_lowercase(Span text, List<char>& to, husk_error* error) {
   return Status::ok;
 }
 
+Status append_character(Span text, size_t at, List<char>& to, husk_error* error) {
+  return to.append(text.data + at, static_cast<size_t>(character(text.from(at))), error);
+}
+
+// Calls `body(at, code point)` for each character; stops at a failure.
+template <class F>
+Status for_characters(Span text, F body) {
+  for (size_t at = 0; at < text.size; at += static_cast<size_t>(character(text.from(at)))) {
+    HUSK_TRY(body(at, code_point(text.from(at))));
+  }
+  return Status::ok;
+}
+
+utf8proc_category_t category(uint32_t point) {
+  return utf8proc_category(static_cast<utf8proc_int32_t>(point));
+}
+
+bool is_control(uint32_t point) {
+  switch (category(point)) {
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CO: return true;
+    default: return false;
+  }
+}
+
+bool is_chinese(uint32_t point) {
+  static constexpr uint32_t kRanges[][2] = {
+      {0x4E00, 0x9FFF},   {0x3400, 0x4DBF},   {0x20000, 0x2A6DF}, {0x2A700, 0x2B73F},
+      {0x2B740, 0x2B81F}, {0x2B920, 0x2CEAF}, {0xF900, 0xFAFF},   {0x2F800, 0x2FA1F}};
+  for (const auto& range : kRanges) {
+    if (point >= range[0] && point <= range[1]) return true;
+  }
+  return false;
+}
+
+Status append_clean(Span text, List<char>& to, husk_error* error) {
+  return for_characters(text, [&](size_t at, uint32_t point) {
+    if (point == '\t' || point == '\n' || point == '\r') return to.push(' ', error);
+    if (point == 0 || point == 0xFFFD || is_control(point)) return Status::ok;
+    return is_space(point) ? to.push(' ', error) : append_character(text, at, to, error);
+  });
+}
+
+Status append_spread(Span text, List<char>& to, husk_error* error) {
+  return for_characters(text, [&](size_t at, uint32_t point) {
+    if (!is_chinese(point)) return append_character(text, at, to, error);
+    HUSK_TRY(to.push(' ', error));
+    HUSK_TRY(append_character(text, at, to, error));
+    return to.push(' ', error);
+  });
+}
+
+Status append_without_accents(Span text, List<char>& to, husk_error* error) {
+  return for_characters(text, [&](size_t at, uint32_t point) {
+    return category(point) == UTF8PROC_CATEGORY_MN ? Status::ok
+                                                   : append_character(text, at, to, error);
+  });
+}
+
 }  // namespace
 
 Normalizer::~Normalizer() {
@@ -78,6 +138,30 @@ Status Normalizer::read_replace(const Json& json, const JsonValue* value, husk_e
   if (!failed(status)) status = steps_.push(step, error);
   if (failed(status)) pcre2_code_free_8(step.pattern);
   return status;
+}
+
+Status Normalizer::add(Kind kind, husk_error* error) {
+  Step step = {};
+  step.kind = kind;
+  return steps_.push(step, error);
+}
+
+Status Normalizer::read_bert(const Json& json, const JsonValue* value, husk_error* error) {
+  const auto is_on = [&](const char* name, bool otherwise) {
+    const JsonValue* found = json.member(value, name);
+    return found ? found->truth : otherwise;
+  };
+  const bool is_lower = is_on("lowercase", true);
+  if (is_on("clean_text", true)) HUSK_TRY(add(Kind::clean, error));
+  if (is_on("handle_chinese_chars", true)) HUSK_TRY(add(Kind::spread, error));
+  if (is_on("strip_accents", is_lower)) {
+    Step step = {};
+    step.kind = Kind::form;
+    step.form = kDecomposed;
+    HUSK_TRY(steps_.push(step, error));
+    HUSK_TRY(add(Kind::strip_accents, error));
+  }
+  return is_lower ? add(Kind::lowercase, error) : Status::ok;
 }
 
 Status Normalizer::read(const Json& json, const JsonValue* value, husk_error* error) {
@@ -121,9 +205,27 @@ Status Normalizer::read(const Json& json, const JsonValue* value, husk_error* er
     return steps_.push(step, error);
   }
   if (equal(name, "Replace")) return read_replace(json, value, error);
-  if (equal(name, "Lowercase")) {
-    step.kind = Kind::lowercase;
+  if (equal(name, "Lowercase")) return add(Kind::lowercase, error);
+  if (equal(name, "StripAccents")) return add(Kind::strip_accents, error);
+  if (equal(name, "BertNormalizer")) return read_bert(json, value, error);
+  if (equal(name, "Strip")) {
+    step.kind = Kind::strip;
+    step.left = json.has_true(value, "strip_left");
+    step.right = json.has_true(value, "strip_right");
     return steps_.push(step, error);
+  }
+  if (equal(name, "Precompiled")) {
+    const JsonValue* map = json.member(value, "precompiled_charsmap");
+    if (!map || map->kind != JsonKind::string) {
+      return fail(error, HUSK_INVALID_FILE, "the tokenizer lacks its map of characters");
+    }
+    for (const Step& other : steps_) {
+      if (other.kind == Kind::charsmap) {
+        return fail(error, HUSK_UNSUPPORTED, "the tokenizer has several maps of characters");
+      }
+    }
+    HUSK_TRY(charsmap_.read(json.text(map), error));
+    return add(Kind::charsmap, error);
   }
   return fail(error, HUSK_UNSUPPORTED,
               "the normalizer of the tokenizer is of the kind '%.*s', which Husk lacks",
@@ -134,6 +236,16 @@ Status Normalizer::run(const Step& step, Span text, List<char>& result, husk_err
   switch (step.kind) {
     case Kind::form: return append_form(text, step.form, result, error);
     case Kind::lowercase: return append_lowercase(text, result, error);
+    case Kind::strip_accents: return append_without_accents(text, result, error);
+    case Kind::charsmap: return charsmap_.append(text, result, error);
+    case Kind::clean: return append_clean(text, result, error);
+    case Kind::spread: return append_spread(text, result, error);
+    case Kind::strip: {
+      const size_t end = step.right ? space_before(text, 0, text.size) : text.size;
+      const Span left = text.slice(0, end);
+      const size_t begin = step.left ? space_after(left, 0) : 0;
+      return result.append(text.data + begin, end - begin, error);
+    }
     case Kind::prepend:
       HUSK_TRY(result.append(to(step).data, to(step).size, error));
       return result.append(text.data, text.size, error);

@@ -89,7 +89,38 @@ Status Rendering::read(const Json& json, const JsonValue* value, husk_error* err
     HUSK_TRY(texts_.append(text.data, text.size, error));
     return texts_.push(' ', error);
   }
+  if (json.has_text(value, "type", "WordPiece")) {
+    const JsonValue* prefix_text = json.member(value, "prefix");
+    if (!prefix_text || prefix_text->kind != JsonKind::string) {
+      return fail(error, HUSK_INVALID_FILE, "the decoder of the tokenizer lacks its prefix");
+    }
+    is_wordpiece_ = true;
+    cleans_ = json.has_true(value, "cleanup");
+    const Span text = json.text(prefix_text);
+    return texts_.append(text.data, text.size, error);
+  }
   return read_step(json, value, error);
+}
+
+// A token inside of a word has a prefix, and each other one has a space before it, unless English
+// has none there.
+Status Rendering::append_wordpiece(Span token, bool is_first, List<char>& result,
+                                   husk_error* error) const {
+  const Span mark(texts_.data(), texts_.size());
+  if (is_first) return result.append(token.data, token.size, error);
+  if (token.size >= mark.size && equal(token.slice(0, mark.size), mark)) {
+    return result.append(token.data + mark.size, token.size - mark.size, error);
+  }
+  static const char* const kWithoutSpace[] = {".", "?", "!", ",", "n't", "'m", "'s", "'ve", "'re"};
+  bool has_space = true;
+  for (const char* one : kWithoutSpace) {
+    const Span begin(one);
+    if (cleans_ && token.size >= begin.size && equal(token.slice(0, begin.size), begin)) {
+      has_space = false;
+    }
+  }
+  if (has_space) HUSK_TRY(result.push(' ', error));
+  return result.append(token.data, token.size, error);
 }
 
 Status Rendering::append(Span token, bool is_first, List<char>& result, husk_error* error) const {
@@ -97,6 +128,7 @@ Status Rendering::append(Span token, bool is_first, List<char>& result, husk_err
     const int byte = byte_of_token(token);
     if (byte >= 0) return result.push(static_cast<char>(byte), error);
   }
+  if (is_wordpiece_) return append_wordpiece(token, is_first, result, error);
   size_t done = 0;
   for (size_t at = 0; from_bytes_ && at + from_bytes_ <= token.size;) {
     if (memcmp(token.data + at, from().data, from_bytes_) != 0) {

@@ -17,7 +17,7 @@ Status missing_kind(const Json& json, const JsonValue* value, const char* part, 
   const Span name = kind && kind->kind == JsonKind::string ? json.text(kind) : Span("without one");
   return fail(error, HUSK_UNSUPPORTED,
               "the %s of the tokenizer is of the kind '%.*s', which Husk "
-              "lacks: it has BPE",
+              "lacks: it has BPE, Unigram and WordPiece",
               part, static_cast<int>(name.size), name.data);
 }
 
@@ -35,6 +35,7 @@ struct husk_tokenizer::Call {
   List<Part> parts;
   Words words;
   Merges::Scratch symbols;
+  Unigram::Scratch places;
 };
 
 Status husk_tokenizer::append_token(Span text, List<char>& to, husk_error* error) const {
@@ -81,22 +82,19 @@ Status husk_tokenizer::read_merges(const Json& json, const JsonValue* merges, hu
   return Status::ok;
 }
 
-Status husk_tokenizer::read_model(const Json& json, const JsonValue* model, husk_error* error) {
-  const JsonValue* kind = json.member(model, "type");
-  if (kind && !json.has_text(model, "type", "BPE")) {
+Status husk_tokenizer::read_kind(const Json& json, const JsonValue* model, husk_error* error) {
+  // Old files have a BPE without saying so.
+  if (!json.member(model, "type") || json.has_text(model, "type", "BPE")) return Status::ok;
+  kind_ = json.has_text(model, "type", "Unigram") ? Kind::unigram : Kind::wordpiece;
+  if (kind_ == Kind::wordpiece && !json.has_text(model, "type", "WordPiece")) {
     return missing_kind(json, model, "model", error);
   }
-  const bool has_byte_tokens = json.has_true(model, "byte_fallback");
-  if (has_byte_tokens && splits_.has_bytes()) {
-    return fail(error, HUSK_UNSUPPORTED,
-                "the tokenizer has both tokens for bytes (byte_fallback) and ByteLevel");
-  }
-  for (const char* name : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-    const JsonValue* found = json.member(model, name);
-    if (found && found->bytes > 0) {
-      return fail(error, HUSK_UNSUPPORTED, "the tokenizer has a %s, which Husk lacks", name);
-    }
-  }
+  if (!splits_.has_bytes()) return Status::ok;
+  return fail(error, HUSK_UNSUPPORTED, "the tokenizer has ByteLevel, but no BPE");
+}
+
+Status husk_tokenizer::read_vocabulary(const Json& json, const JsonValue* model,
+                                       husk_error* error) {
   const JsonValue* vocab = json.member(model, "vocab");
   if (!vocab || vocab->kind != JsonKind::object) return lacks("its vocabulary", error);
   List<char> bytes;
@@ -109,20 +107,91 @@ Status husk_tokenizer::read_model(const Json& json, const JsonValue* model, husk
     HUSK_TRY(
         vocabulary.add(static_cast<int32_t>(one[1].number), {bytes.data(), bytes.size()}, error));
   }
+  return Status::ok;
+}
+
+// The token that the model names for characters without one; -1 if there is none.
+int32_t husk_tokenizer::unknown_of(const Json& json, const JsonValue* model) const {
+  const JsonValue* name = json.member(model, "unk_token");
+  return name && name->kind == JsonKind::string ? vocabulary.find(json.text(name)) : -1;
+}
+
+Status husk_tokenizer::read_bpe(const Json& json, const JsonValue* model, husk_error* error) {
+  const bool has_byte_tokens = json.has_true(model, "byte_fallback");
+  if (has_byte_tokens && splits_.has_bytes()) {
+    return fail(error, HUSK_UNSUPPORTED,
+                "the tokenizer has both tokens for bytes (byte_fallback) and ByteLevel");
+  }
+  for (const char* name : {"continuing_subword_prefix", "end_of_word_suffix"}) {
+    const JsonValue* found = json.member(model, name);
+    if (found && found->bytes > 0) {
+      return fail(error, HUSK_UNSUPPORTED, "the tokenizer has a %s, which Husk lacks", name);
+    }
+  }
+  HUSK_TRY(read_vocabulary(json, model, error));
   if (splits_.has_bytes()) {
     merges_.find_bytes(vocabulary);
   } else {
-    const JsonValue* name = json.member(model, "unk_token");
-    const bool has_name = name && name->kind == JsonKind::string;
-    merges_.find_characters(vocabulary, has_name ? vocabulary.find(json.text(name)) : -1,
-                            json.has_true(model, "fuse_unk"), has_byte_tokens);
+    merges_.find_characters(vocabulary, unknown_of(json, model), json.has_true(model, "fuse_unk"),
+                            has_byte_tokens);
   }
   merges_.prefer_words(json.has_true(model, "ignore_merges"));
   return read_merges(json, json.member(model, "merges"), error);
 }
 
+Status husk_tokenizer::read_unigram(const Json& json, const JsonValue* model, husk_error* error) {
+  const JsonValue* vocab = json.member(model, "vocab");
+  if (!vocab || vocab->kind != JsonKind::array) return lacks("its vocabulary", error);
+  int32_t number = 0;
+  for (const JsonValue* one = json.first(vocab); one != json.end(vocab); one = json.after(one)) {
+    if (one->kind != JsonKind::array || one->number != 2 || one[1].kind != JsonKind::string ||
+        one[2].kind != JsonKind::number) {
+      return lacks("the text or the score of a token", error);
+    }
+    HUSK_TRY(vocabulary.add(number++, json.text(one + 1), error));
+    HUSK_TRY(unigram_.add(one[2].number, error));
+  }
+  const JsonValue* unknown = json.member(model, "unk_id");
+  const bool has_unknown = unknown && unknown->kind == JsonKind::number &&
+                           unknown->number >= 0 && unknown->number < number;
+  return unigram_.finish(vocabulary, has_unknown ? static_cast<int32_t>(unknown->number) : -1,
+                         json.has_true(model, "byte_fallback"), error);
+}
+
+Status husk_tokenizer::read_wordpiece(const Json& json, const JsonValue* model,
+                                      husk_error* error) {
+  HUSK_TRY(read_vocabulary(json, model, error));
+  const JsonValue *mark = json.member(model, "continuing_subword_prefix"),
+                  *most = json.member(model, "max_input_chars_per_word");
+  const int32_t unknown = unknown_of(json, model);
+  if (!mark || mark->kind != JsonKind::string || !most || !(most->number >= 0) || unknown < 0) {
+    return lacks("the prefix, the longest word or the unknown token of its WordPiece", error);
+  }
+  const double limit = most->number < 1e9 ? most->number : 1e9;
+  return wordpiece_.set(json.text(mark), static_cast<size_t>(limit), unknown, error);
+}
+
+// A token before each text, and one after it.
+Status husk_tokenizer::read_ends(const Json& json, const JsonValue* value, husk_error* error) {
+  List<int32_t>* to = &before_;
+  for (const char* name : {"cls", "sep"}) {
+    const JsonValue* pair = json.member(value, name);
+    const bool is_pair = pair && pair->kind == JsonKind::array && pair->number == 2 &&
+                         pair[2].kind == JsonKind::number;
+    const int32_t number = is_pair ? static_cast<int32_t>(pair[2].number) : -1;
+    if (!vocabulary.has(number)) return lacks("a token of its post_processor", error);
+    HUSK_TRY(to->push(number, error));
+    to = &after_;
+  }
+  return Status::ok;
+}
+
 Status husk_tokenizer::read_template(const Json& json, const JsonValue* value, husk_error* error) {
   if (!value || json.has_text(value, "type", "ByteLevel")) return Status::ok;
+  if (json.has_text(value, "type", "BertProcessing") ||
+      json.has_text(value, "type", "RobertaProcessing")) {
+    return read_ends(json, value, error);
+  }
   if (json.has_text(value, "type", "Sequence")) {
     const JsonValue* parts = json.member(value, "processors");
     if (!parts || parts->kind != JsonKind::array) return lacks("its processors", error);
@@ -175,26 +244,37 @@ Status husk_tokenizer::read(Span source, husk_error* error) {
   if (const JsonValue* words = json.member(root, "pre_tokenizer")) {
     HUSK_TRY(splits_.read(json, words, error));
   }
-  const JsonValue* kind = json.member(model, "type");
-  if (kind && !json.has_text(model, "type", "BPE")) {
-    return missing_kind(json, model, "model", error);
-  }
+  HUSK_TRY(read_kind(json, model, error));
   HUSK_TRY(rendering.read(json, json.member(root, "decoder"), error));
   if (splits_.has_bytes() != rendering.is_bytes()) {
     return fail(error, HUSK_UNSUPPORTED,
                 "only one of the pre_tokenizer and the decoder of the tokenizer is ByteLevel");
   }
   HUSK_TRY(normalizer_.read(json, json.member(root, "normalizer"), error));
-  HUSK_TRY(read_model(json, model, error));
+  switch (kind_) {
+    case Kind::bpe: HUSK_TRY(read_bpe(json, model, error)); break;
+    case Kind::unigram: HUSK_TRY(read_unigram(json, model, error)); break;
+    case Kind::wordpiece: HUSK_TRY(read_wordpiece(json, model, error)); break;
+  }
   HUSK_TRY(added_.read(json, json.member(root, "added_tokens"), normalizer_, vocabulary, error));
   return read_template(json, json.member(root, "post_processor"), error);
+}
+
+Status husk_tokenizer::encode_word(Span word, Call& call, husk_error* error) const {
+  switch (kind_) {
+    case Kind::bpe: return merges_.encode(vocabulary, word, call.symbols, call.tokens, error);
+    case Kind::unigram: return unigram_.encode(vocabulary, word, call.places, call.tokens, error);
+    case Kind::wordpiece:
+      return wordpiece_.encode(vocabulary, word, call.scratch, call.tokens, error);
+  }
+  return Status::ok;
 }
 
 Status husk_tokenizer::encode_words(Span text, bool at_begin, Call& call,
                                     husk_error* error) const {
   HUSK_TRY(splits_.split(text, at_begin, call.words, error));
   for (const Span& word : call.words.found) {
-    HUSK_TRY(merges_.encode(vocabulary, word, call.symbols, call.tokens, error));
+    HUSK_TRY(encode_word(word, call, error));
   }
   return Status::ok;
 }
@@ -225,7 +305,7 @@ Status husk_tokenizer::encode(Span text, uint32_t options, List<int32_t>& tokens
   HUSK_TRY(check_utf8(text, error));
   const bool adds = options & HUSK_TEXT_ADD_SPECIAL;
   if (adds) HUSK_TRY(tokens.append(before_.data(), before_.size(), error));
-  Call call = {(options & HUSK_TEXT_PLAIN) != 0, tokens, {}, {}, {}, {}, {}};
+  Call call = {(options & HUSK_TEXT_PLAIN) != 0, tokens, {}, {}, {}, {}, {}, {}};
   HUSK_TRY(added_.split(text, false, call.is_plain, call.parts, error));
   for (const Part& part : call.parts) {
     HUSK_TRY(part.token < 0 ? encode_part(part.text, part.text.data == text.data, call, error)

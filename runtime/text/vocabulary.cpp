@@ -63,6 +63,14 @@ int32_t Vocabulary::find(Span wanted) const {
   return slot_count_ ? static_cast<int32_t>(*place(wanted)) - 1 : -1;
 }
 
+void Vocabulary::find_byte_tokens(int32_t (&tokens)[256]) const {
+  static const char digits[] = "0123456789ABCDEF";
+  for (int byte = 0; byte < 256; ++byte) {
+    const char name[] = {'<', '0', 'x', digits[byte >> 4], digits[byte & 15], '>'};
+    tokens[byte] = find({name, sizeof name});
+  }
+}
+
 Status Vocabulary::grow(husk_error* error) {
   if (2 * used_ < slot_count_) return Status::ok;
   const size_t before = slot_count_, count = before ? 2 * before : 1024;

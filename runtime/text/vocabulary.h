@@ -26,6 +26,8 @@ class Vocabulary {
   void set_special(int32_t number) { tokens_[static_cast<size_t>(number)].is_special = true; }
   // The number of the token with these bytes, or -1.
   int32_t find(Span bytes) const;
+  // The tokens <0x00> to <0xFF>, or -1 for those that are not there.
+  void find_byte_tokens(int32_t (&tokens)[256]) const;
 
   size_t size() const { return tokens_.size(); }
   bool has(int32_t number) const {

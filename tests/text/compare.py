@@ -7,10 +7,12 @@
 Each kind of splitting texts that a GGUF file may name gets all code points, in several places of a
 word, and texts of a seeded generator in many scripts. The vocabularies are small ones, which are
 trained on this repository's pages. --tokenizer takes a tokenizer.json or a GGUF file, as it is; with
---bytes its vocabulary, in each kind of byte-level BPE. --golden writes golden.json, which
+--bytes its vocabulary, in each kind of byte-level BPE. --charsmap takes the map of characters of a
+GGUF file. --golden writes golden.json, which
 text_test.cpp reads. The exit status is 1 if tokens or decoded texts differ."""
 
 import argparse
+import base64
 import functools
 import json
 import pathlib
@@ -116,15 +118,20 @@ def pages():
   return [*texts, "".join(SCRIPTS[:6]) * 4]  # some scripts have no tokens
 
 
-def spaced(normalizer, pre_tokenizer, decoder, byte_fallback):
-  """A BPE whose tokens have a character for a space."""
+@functools.cache
+def spaced_model():
   model = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token="<unk>", fuse_unk=True))
   model.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
   trainer = tokenizers.trainers.BpeTrainer(
-    vocab_size=500, special_tokens=["<unk>", "<s>", "</s>"], show_progress=False
+    vocab_size=400, special_tokens=["<unk>", "<s>", "</s>"], show_progress=False
   )
   model.train_from_iterator(pages(), trainer)
-  fields = json.loads(model.to_str())
+  return model.to_str()
+
+
+def spaced(normalizer, pre_tokenizer, decoder, byte_fallback):
+  """A BPE whose tokens have a character for a space."""
+  fields = json.loads(spaced_model())
   vocab = fields["model"]["vocab"]
   for byte in range(256):
     vocab[f"<0x{byte:02X}>"] = len(vocab)
@@ -211,17 +218,159 @@ def split_bpe():
   return fields
 
 
+def charsmap():
+  """A map of characters as SentencePiece has it, in base64: the file of --charsmap, or a small one,
+  which has rows for one character, for two, and for a group that a reader sees as one."""
+  if CHARSMAP:
+    return CHARSMAP[0]
+  rows = {"\uff21": "A", "\u2460": "1", "\u00a0": " ", "\t": " ", "e\u0301": "\u00e9", "\u00ad": ""}
+  rows |= {"\ufb01": "fi", "\u3000": " "}
+  return base64.b64encode(double_array(rows)).decode()
+
+
+def double_array(rows):
+  """A double array as Darts-clone makes it, by trying offsets from the first one on."""
+  values, texts = {}, b""
+  for key, text in rows.items():
+    values[key.encode()] = len(texts)
+    texts += text.encode() + b"\0"
+  units, used, offsets = {0: 0}, {0}, set()
+
+  def place(node, prefix):
+    labels = {key[len(prefix)] for key in values if key.startswith(prefix) and key != prefix}
+    leaf = prefix in values
+    numbers = labels | ({0} if leaf else set())
+    offset = next(
+      offset
+      for offset in range(1, 1 << 20)
+      if offset not in offsets
+      and all(node ^ offset ^ number not in used for number in numbers)
+      and 0 not in {node ^ offset ^ number for number in numbers}
+    )
+    offsets.add(offset)
+    units[node] = (units[node] & 0xFF) | offset << 10 | leaf << 8
+    base = node ^ offset
+    used.update(base ^ number for number in numbers)
+    if leaf:
+      units[base] = 1 << 31 | values[prefix]
+    for label in labels:
+      units[base ^ label] = label
+    for label in labels:
+      place(base ^ label, prefix + bytes([label]))
+
+  place(0, b"")
+  count = (max(units) | 0xFF) + 1
+  array = b"".join(units.get(i, 0).to_bytes(4, "little") for i in range(count))
+  return len(array).to_bytes(4, "little") + array + texts
+
+
+@functools.cache
+def unigram_text():
+  model = tokenizers.Tokenizer(tokenizers.models.Unigram())
+  model.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+  trainer = tokenizers.trainers.UnigramTrainer(
+    vocab_size=400, special_tokens=["<unk>", "<s>", "</s>"], unk_token="<unk>", show_progress=False
+  )
+  model.train_from_iterator(pages(), trainer)
+  return model.to_str()
+
+
+def unigram_model():
+  """A small unigram, whose tokens have a character for a space."""
+  return json.loads(unigram_text())
+
+
+def t5():
+  """As T5: a map of characters, and spaces in a row that are one."""
+  spaces = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": SPACE}
+  steps = [
+    {"type": "Precompiled", "precompiled_charsmap": charsmap()},
+    {"type": "Strip", "strip_left": False, "strip_right": True},
+    spaces,
+  ]
+  return {
+    **with_begin(unigram_model(), "</s>"),
+    "normalizer": {"type": "Sequence", "normalizers": steps},
+    "pre_tokenizer": metaspace("always", True),
+    "decoder": metaspace("always", True),
+  }
+
+
+def xlm_r():
+  words = [{"type": "WhitespaceSplit"}, metaspace("always", True)]
+  fields = unigram_model()
+  ids = {token["content"]: token["id"] for token in fields["added_tokens"]}
+  return {
+    **fields,
+    "normalizer": {"type": "Precompiled", "precompiled_charsmap": charsmap()},
+    "pre_tokenizer": {"type": "Sequence", "pretokenizers": words},
+    "post_processor": {
+      "type": "RobertaProcessing",
+      "sep": ["</s>", ids["</s>"]],
+      "cls": ["<s>", ids["<s>"]],
+      "trim_offsets": True,
+      "add_prefix_space": False,
+    },
+    "decoder": metaspace("always", True),
+  }
+
+
+def unigram_bytes():
+  """A unigram with tokens for bytes, as some models of Llama's form have it."""
+  fields = unigram_model()
+  for byte in range(256):
+    fields["model"]["vocab"].append([f"<0x{byte:02X}>", -20.0])
+  fields["model"]["byte_fallback"] = True
+  decoder = {"type": "Sequence", "decoders": [*BYTES, STRIP]}
+  return {**fields, "normalizer": None, "pre_tokenizer": metaspace("first", False), "decoder": decoder}
+
+
+@functools.cache
+def wordpiece_text():
+  names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+  model = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
+  model.normalizer = tokenizers.normalizers.BertNormalizer()
+  model.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+  trainer = tokenizers.trainers.WordPieceTrainer(
+    vocab_size=400, special_tokens=names, show_progress=False
+  )
+  model.train_from_iterator(pages(), trainer)
+  model.post_processor = tokenizers.processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+  model.decoder = tokenizers.decoders.WordPiece()
+  return model.to_str()
+
+
+def bert():
+  return json.loads(wordpiece_text())
+
+
+def bert_cased():
+  fields = bert()
+  fields["normalizer"]["lowercase"] = False
+  return fields
+
+
 SPACED = {
   "llama": llama,
   "llama-first": llama_first,
   "gemma": gemma,
   "metaspace": metaspace_bpe,
   "split": split_bpe,
+  "t5": t5,
+  "xlm-r": xlm_r,
+  "unigram-bytes": unigram_bytes,
+  "bert": bert,
+  "bert-cased": bert_cased,
 }
+CHARSMAP = []  # that of --charsmap
 
 
 # The tokenizers of golden.json that share a vocabulary.
-GOLDEN = {"spaced": (llama, llama_first, gemma, metaspace_bpe, split_bpe)}
+GOLDEN = {
+  "spaced": (llama, llama_first, gemma, metaspace_bpe, split_bpe),
+  "unigram": (t5, xlm_r, unigram_bytes),
+  "wordpiece": (bert, bert_cased),
+}
 
 
 def text_of(source):
@@ -366,10 +515,14 @@ def main():
   parser.add_argument("--texts", type=int, default=100_000)
   parser.add_argument("--seed", type=int, default=0)
   parser.add_argument("--tokenizer", type=pathlib.Path)
+  parser.add_argument("--charsmap", type=pathlib.Path)
   parser.add_argument("--bytes", action="store_true")
   parser.add_argument("--kinds", nargs="*")
   parser.add_argument("--golden", action="store_true")
   options = parser.parse_args()
+  if options.charsmap:
+    data = bytes(GgufFile(options.charsmap).metadata["tokenizer.ggml.precompiled_charsmap"])
+    CHARSMAP.append(base64.b64encode(data).decode())
   if options.golden:
     write_golden()
     return 0

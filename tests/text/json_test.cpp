@@ -24,7 +24,9 @@ TEST(Json, texts_and_numbers) {
   ASSERT_TRUE(parses(json, R"( "a\"\\\/\b\f\n\r\t\u00e9\ud83d\ude00é" )"));
   EXPECT_EQ(string_of(json), "a\"\\/\b\f\n\r\té\U0001F600é");
   for (const auto& [text, number] :
-       {std::pair("0", 0.0), {"-12", -12.0}, {"1.5", 1.5}, {"25e2", 2500.0}, {"25E-1", 2.5}}) {
+       {std::pair("0", 0.0), {"-12", -12.0}, {"1.5", 1.5}, {"25e2", 2500.0}, {"25E-1", 2.5},
+        {"123456789012345678901234567890", 123456789012345678901234567890.0},
+        {"-3.4020767211914062", -3.4020767211914062}, {"1e-400", 0.0}}) {
     ASSERT_TRUE(parses(json, text)) << text;
     EXPECT_DOUBLE_EQ(json.root()->number, number);
   }

@@ -239,7 +239,8 @@ TEST(Tokenizer, refuses_kinds_by_name) {
     return refused(json.dump(), HUSK_UNSUPPORTED);
   };
   EXPECT_EQ(without([](Json& json) { json["model"]["type"] = "WordLevel"; }),
-            "the model of the tokenizer is of the kind 'WordLevel', which Husk lacks: it has BPE");
+            "the model of the tokenizer is of the kind 'WordLevel', which Husk lacks: it has BPE, "
+            "Unigram and WordPiece");
   EXPECT_EQ(without([](Json& json) { json["normalizer"] = {{"type", "Nmt"}}; }),
             "the normalizer of the tokenizer is of the kind 'Nmt', which Husk lacks");
   EXPECT_EQ(without([](Json& json) { json["pre_tokenizer"] = {{"type", "Whitespace"}}; }),
@@ -255,9 +256,11 @@ TEST(Tokenizer, refuses_kinds_by_name) {
               json["decoder"] = {{"type", "Metaspace"}, {"replacement", "_"}};
             }),
             "only one of the pre_tokenizer and the decoder of the tokenizer is ByteLevel");
+  EXPECT_EQ(without([](Json& json) { json["model"]["type"] = "Unigram"; }),
+            "the tokenizer has ByteLevel, but no BPE");
   EXPECT_NE(without([](Json& json) {
-              json["post_processor"] = {{"type", "BertProcessing"}};
-            }).find("BertProcessing"),
+              json["post_processor"] = {{"type", "OtherProcessing"}};
+            }).find("OtherProcessing"),
             std::string::npos);
   EXPECT_NE(without([](Json& json) {
               json["pre_tokenizer"]["pretokenizers"].insert(
@@ -268,6 +271,40 @@ TEST(Tokenizer, refuses_kinds_by_name) {
                        {"invert", false}});
             }).find("&&"),
             std::string::npos);
+}
+
+TEST(Tokenizer, refuses_other_models_that_lack_a_part) {
+  const auto without = [](const char* kind, auto change) {
+    Json json = of_kind(kind);
+    change(json);
+    return refused(json.dump(), HUSK_INVALID_FILE);
+  };
+  EXPECT_EQ(without("t5", [](Json& json) { json["model"]["vocab"].push_back({"x"}); }),
+            "the tokenizer lacks the text or the score of a token");
+  EXPECT_EQ(without("bert", [](Json& json) { json["model"]["unk_token"] = "none"; }),
+            "the tokenizer lacks the prefix, the longest word or the unknown token of its "
+            "WordPiece");
+  EXPECT_EQ(without("bert", [](Json& json) { json["post_processor"]["cls"][1] = -1; }),
+            "the tokenizer lacks a token of its post_processor");
+  // A map of characters that is wrong anywhere is refused or gives some text.
+  const Json right = of_kind("xlm_r");
+  const std::string map = right["normalizer"]["precompiled_charsmap"];
+  const std::string text = "A\uFF21e\u0301\u00AD\u3000x";
+  for (size_t i = 0; i < map.size(); i += 13) {
+    for (const std::string& changed :
+         {map.substr(0, i), map.substr(0, i) + "/" + map.substr(i + 1)}) {
+      Json json = right;
+      json["normalizer"]["precompiled_charsmap"] = changed;
+      const std::string source = json.dump();
+      husk_tokenizer* tokenizer = nullptr;
+      husk_error error;
+      if (husk_tokenizer_create(source.data(), source.size(), &tokenizer, &error) != HUSK_OK) {
+        EXPECT_EQ(error.code, HUSK_INVALID_FILE);
+        continue;
+      }
+      encode(Tokenizer(tokenizer), text);
+    }
+  }
 }
 
 TEST(Tokenizer, refuses_files_that_lack_a_part) {
