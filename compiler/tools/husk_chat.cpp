@@ -134,9 +134,9 @@ class Chat {
   bool accepts(const std::string& message) const {
     husk_error error;
     size_t count = 0;
-    const husk_status status = husk_tokenizer_encode(
-        husk_generator_tokenizer(generator_.get()), message.data(), message.size(),
-        HUSK_TEXT_PLAIN, nullptr, 0, &count, &error);
+    const husk_status status = husk_tokenizer_encode(husk_generator_tokenizer(generator_.get()),
+                                                     message.data(), message.size(),
+                                                     HUSK_TEXT_PLAIN, nullptr, 0, &count, &error);
     if (status != HUSK_OK) fmt::print(stderr, "husk-chat: {}\n", error.text);
     return status == HUSK_OK;
   }

@@ -47,7 +47,8 @@ constexpr const char* bench_footer =
     "  have their tokens. The first round does not count.\n"
     "Columns: the time from the submission of all requests until the first token of one, median\n"
     "  and largest; tokens of prompts a second, until all requests have a token; tokens of texts\n"
-    "  a second after that, of all requests together and of each; the time of a step, and the part\n"
+    "  a second after that, of all requests together and of each; the time of a step, and the "
+    "part\n"
     "  of it outside of the model's runs.";
 
 std::optional<int> parse(int argc, char** argv, Options& options) {
@@ -70,12 +71,14 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
   bench->add_option("--new-tokens", options.most, "How many tokens each text gets")
       ->check(CLI::Range(2, 1 << 30))
       ->capture_default_str();
-  bench->add_option("--chunk", options.chunk,
-                    "The most tokens of a prompt that one step takes; 0 means as many as the "
-                    "artifact allows")
+  bench
+      ->add_option("--chunk", options.chunk,
+                   "The most tokens of a prompt that one step takes; 0 means as many as the "
+                   "artifact allows")
       ->capture_default_str();
-  bench->add_option("--temperature", options.temperature,
-                    "0 takes the most likely tokens; more draws them, which takes time of its own")
+  bench
+      ->add_option("--temperature", options.temperature,
+                   "0 takes the most likely tokens; more draws them, which takes time of its own")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   bench->add_option("--rounds", options.rounds, "How many rounds are measured")
@@ -84,12 +87,14 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
   bench->add_option("--seed", options.seed, "The seed of the prompts")->capture_default_str();
   bench->add_option("--device", options.device, "The device: " + run::device_names())
       ->capture_default_str();
-  bench->add_option("--threads", options.threads,
-                    "Number of threads on the host; 0 means one for each CPU")
+  bench
+      ->add_option("--threads", options.threads,
+                   "Number of threads on the host; 0 means one for each CPU")
       ->capture_default_str();
-  bench->add_option("--weights", options.weights,
-                    "The folder of weights that lie beside the artifact (default: that of the "
-                    "artifact)")
+  bench
+      ->add_option("--weights", options.weights,
+                   "The folder of weights that lie beside the artifact (default: that of the "
+                   "artifact)")
       ->option_text("FOLDER");
   bench->add_option("--json", options.json, "A file for all numbers");
   bench->footer(bench_footer);
@@ -255,8 +260,8 @@ Json Bench::json_of(const Result& result) {
 
 void Bench::run() {
   const husk_generator_stats counts = stats();
-  fmt::print("{}: {} slots of {} tokens, on {}; opened in {:.1f} ms\n", options_.file,
-             counts.slots, counts.max_tokens, machine_.properties().name, open_ms_);
+  fmt::print("{}: {} slots of {} tokens, on {}; opened in {:.1f} ms\n", options_.file, counts.slots,
+             counts.max_tokens, machine_.properties().name, open_ms_);
   fmt::print("prompts of {} tokens, texts of {}; median of {} rounds\n\n", options_.prompt,
              options_.most, options_.rounds);
   fmt::print("{:>8} {:>12} {:>12} {:>12} {:>12} {:>12} {:>12} {:>12}\n", "requests", "first, ms",

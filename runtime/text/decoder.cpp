@@ -12,10 +12,10 @@ using namespace husk::text;  // NOLINT: the C functions below are those of this 
 struct husk_text_decoder {
   const husk_tokenizer* tokenizer = nullptr;
   bool skips_special = false;
-  bool is_first = true;     // no token has come
-  bool has_text = false;    // text was given, or is in `rest`
-  List<char> rest;  // bytes of a character that is not complete
-  List<char> text;  // what the last call gave
+  bool is_first = true;   // no token has come
+  bool has_text = false;  // text was given, or is in `rest`
+  List<char> rest;        // bytes of a character that is not complete
+  List<char> text;        // what the last call gave
 
   // Appends the bytes of a token to `rest`.
   Status append(Span token, husk_error* error) {

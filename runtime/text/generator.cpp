@@ -49,7 +49,7 @@ class Generator {
   husk_generator_stats counts_ = HUSK_GENERATOR_STATS_INIT;  // of the thread that steps
 
   Mutex mutex_;
-  Request *first_ = nullptr, *last_ = nullptr;            // all requests
+  Request *first_ = nullptr, *last_ = nullptr;             // all requests
   Sequence *waiting_ = nullptr, *last_waiting_ = nullptr;  // those without a slot
   uint32_t waiting_count_ = 0;
   uint64_t submitted_ = 0;
@@ -93,9 +93,10 @@ Status Generator::open(husk_engine* engine, husk_program* program,
 Status Generator::chat(husk_chat** chat, husk_error* error) const {
   if (roles_.empty()) {
     return fail(error, HUSK_UNSUPPORTED, "the file has %s",
-                has_template_ ? "a chat template of a form that only Jinja fills in: husk.text.load "
-                                "does it in Python"
-                              : "no chat template");
+                has_template_
+                    ? "a chat template of a form that only Jinja fills in: husk.text.load "
+                      "does it in Python"
+                    : "no chat template");
   }
   return to_status(husk_chat_create(roles_.data(), roles_.size(), chat, error));
 }
@@ -240,7 +241,8 @@ void Generator::remember(const Sequence& sequence, const int32_t* tokens, int64_
                          int64_t position) {
   if (cached_.empty()) return;
   const auto slot = static_cast<size_t>(sequence.slot);
-  const size_t place = slot * static_cast<size_t>(model_.max_tokens) + static_cast<size_t>(position);
+  const size_t place = slot * static_cast<size_t>(model_.max_tokens) +
+                       static_cast<size_t>(position);
   memcpy(cached_.data() + place, tokens, static_cast<size_t>(count) * sizeof(int32_t));
   cached_counts_[slot] = position + count;
 }
@@ -385,8 +387,8 @@ struct husk_generator {
 };
 
 husk_status husk_generator_create(husk_engine* engine, husk_program* program,
-                                  const husk_generator_options* options,
-                                  husk_generator** generator, husk_error* error) {
+                                  const husk_generator_options* options, husk_generator** generator,
+                                  husk_error* error) {
   if (!generator) return null_argument(error, "generator_create", ": generator");
   *generator = nullptr;
   if (!engine || !program) return null_argument(error, "generator_create");

@@ -94,7 +94,8 @@ Status Model::describe(const husk_program* program, husk_error* error) {
   if (!settings) return Status::ok;
   HUSK_TRY(json.parse(Span(settings), error));
   if (const JsonValue* list = json.member(json.root(), "end")) {
-    if (list->kind != JsonKind::array) return no_model(error, "a list of the tokens that end texts");
+    if (list->kind != JsonKind::array)
+      return no_model(error, "a list of the tokens that end texts");
     for (const JsonValue* one = json.first(list); one != json.end(list); one = json.after(one)) {
       const double number = one->kind == JsonKind::number ? one->number : -1;
       if (!(number >= 0 && number < kMost)) return no_model(error, "numbers of tokens");
@@ -116,8 +117,8 @@ Status Model::find_functions(const husk_program* program, husk_error* error) {
     uint32_t* number;
   } functions[] = {{"prefill", 4, &prefill_}, {"decode", 3, &decode_}, {"sample", 6, &sample_}};
   for (const auto& function : functions) {
-    const husk_status status =
-        husk_program_find_function(program, function.name, function.number, error);
+    const husk_status status = husk_program_find_function(program, function.name, function.number,
+                                                          error);
     if (status == HUSK_NOT_FOUND) return no_model(error, function.name);
     HUSK_TRY(to_status(status));
     if (husk_program_input_count(program, *function.number) != function.inputs ||
@@ -139,10 +140,8 @@ Status Model::allocate(husk_error* error) {
   if (!rows_ || !found_ || !prompt_) {
     return fail(error, HUSK_OUT_OF_MEMORY, "no memory for %zu slots", count);
   }
-  HUSK_TRY(to_status(
-      husk_engine_alloc(engine_, kColumns * column_bytes_, &device_rows_, error)));
-  HUSK_TRY(to_status(
-      husk_engine_alloc(engine_, kFounds * column_bytes_, &device_found_, error)));
+  HUSK_TRY(to_status(husk_engine_alloc(engine_, kColumns * column_bytes_, &device_rows_, error)));
+  HUSK_TRY(to_status(husk_engine_alloc(engine_, kFounds * column_bytes_, &device_found_, error)));
   return to_status(husk_engine_alloc(engine_, prompt, &device_prompt_, error));
 }
 
@@ -220,8 +219,8 @@ Status Model::upload_rows(husk_error* error) {
 Status Model::run(uint32_t function, const husk_value* inputs, uint32_t count, husk_value* outputs,
                   husk_error* error) {
   const husk_value second = outputs[1];
-  husk_status status =
-      husk_session_run(session_, function, stream_, inputs, count, outputs, 2, error);
+  husk_status status = husk_session_run(session_, function, stream_, inputs, count, outputs, 2,
+                                        error);
   if (status == HUSK_NEEDS_RESIZE) {
     HUSK_TRY(to_status(husk_session_resize(session_, function, inputs, count, error)));
     outputs[1] = second;
@@ -277,8 +276,7 @@ Status Model::finish(int64_t rows, bool samples, husk_error* error) {
     is_damaged_ = true;
     bytes = kLogprobs * column_bytes_ + static_cast<size_t>(rows) * sizeof(float);
   }
-  HUSK_TRY(
-      to_status(husk_engine_download(engine_, stream_, found_, device_found_, bytes, error)));
+  HUSK_TRY(to_status(husk_engine_download(engine_, stream_, found_, device_found_, bytes, error)));
   HUSK_TRY(to_status(husk_session_wait(session_, error)));
   is_damaged_ = false;
   return Status::ok;
@@ -292,8 +290,7 @@ int32_t Model::token(int64_t row) const {
 
 float Model::logprob(int64_t row) const {
   float logprob;
-  memcpy(&logprob,
-         found_ + kLogprobs * column_bytes_ + static_cast<size_t>(row) * sizeof logprob,
+  memcpy(&logprob, found_ + kLogprobs * column_bytes_ + static_cast<size_t>(row) * sizeof logprob,
          sizeof logprob);
   return logprob;
 }

@@ -30,8 +30,8 @@ class Model {
 
   // What the metadata say.
   int64_t max_tokens = 0, slots = 0, chunk = 0, vocabulary = 0;
-  List<int32_t> ends;     // the tokens that end a text
-  Sampling recommended;   // by the model's author
+  List<int32_t> ends;        // the tokens that end a text
+  Sampling recommended;      // by the model's author
   uint64_t nanoseconds = 0;  // of all runs
 
   // The rows of the next run: row number i is the sequence in slot i, or the only one of `prefill`.
@@ -79,12 +79,12 @@ class Model {
   DLDevice device_ = {};
   uint32_t prefill_ = 0, decode_ = 0, sample_ = 0;
   size_t column_bytes_ = 0;
-  char* rows_ = nullptr;      // the columns, in host memory
-  char* found_ = nullptr;     // what has come back
+  char* rows_ = nullptr;       // the columns, in host memory
+  char* found_ = nullptr;      // what has come back
   int64_t* prompt_ = nullptr;  // the tokens of a chunk
   void *device_rows_ = nullptr, *device_found_ = nullptr, *device_prompt_ = nullptr;
   DLTensor* logits_ = nullptr;  // of the last run, in memory of the session
-  bool has_rows_ = false;  // the device has the columns
+  bool has_rows_ = false;       // the device has the columns
   bool is_damaged_ = false;
 };
 

@@ -22,15 +22,15 @@ bool is_composed(Span text) {
 
 Status append_form(Span text, int32_t form, List<char>& to, husk_error* error) {
   uint8_t* result = nullptr;
-  const utf8proc_ssize_t length = utf8proc_map(
-      reinterpret_cast<const uint8_t*>(text.data), static_cast<utf8proc_ssize_t>(text.size),
-      &result, static_cast<utf8proc_option_t>(form));
+  const utf8proc_ssize_t length = utf8proc_map(reinterpret_cast<const uint8_t*>(text.data),
+                                               static_cast<utf8proc_ssize_t>(text.size), &result,
+                                               static_cast<utf8proc_option_t>(form));
   if (length < 0) {
     return fail(error, HUSK_OUT_OF_MEMORY, "the text cannot be normalized: %s",
                 utf8proc_errmsg(length));
   }
-  const Status status =
-      to.append(reinterpret_cast<char*>(result), static_cast<size_t>(length), error);
+  const Status status = to.append(reinterpret_cast<char*>(result), static_cast<size_t>(length),
+                                  error);
   free(result);
   return status;
 }

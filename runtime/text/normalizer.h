@@ -35,11 +35,11 @@ class Normalizer {
   };
   struct Step {
     Kind kind;
-    int32_t form;                  // options of utf8proc
-    size_t from, from_bytes;       // the text that is replaced, in texts_
-    size_t to, to_bytes;           // what replaces it, or is prepended
-    pcre2_real_code_8* pattern;    // that is replaced
-    bool left, right;              // where white space is stripped
+    int32_t form;                // options of utf8proc
+    size_t from, from_bytes;     // the text that is replaced, in texts_
+    size_t to, to_bytes;         // what replaces it, or is prepended
+    pcre2_real_code_8* pattern;  // that is replaced
+    bool left, right;            // where white space is stripped
   };
 
   Status add(Kind kind, husk_error* error);

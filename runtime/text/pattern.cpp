@@ -46,8 +46,7 @@ Status compile(Span text, uint32_t options, pcre2_code_8** code, husk_error* err
   int number;
   PCRE2_SIZE place;
   *code = pcre2_compile_8(reinterpret_cast<PCRE2_SPTR8>(text.data), text.size,
-                          PCRE2_UTF | PCRE2_NO_UTF_CHECK | options, &number, &place,
-                          nullptr);
+                          PCRE2_UTF | PCRE2_NO_UTF_CHECK | options, &number, &place, nullptr);
   if (!*code) {
     char reason[120] = "";
     pcre2_get_error_message_8(number, reinterpret_cast<PCRE2_UCHAR8*>(reason), sizeof reason);

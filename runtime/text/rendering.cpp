@@ -35,7 +35,8 @@ Status Rendering::read_replace(const Json& json, const JsonValue* value, husk_er
 }
 
 Status Rendering::read_step(const Json& json, const JsonValue* value, husk_error* error) {
-  if (json.has_text(value, "type", "Replace") && !is_fused_) return read_replace(json, value, error);
+  if (json.has_text(value, "type", "Replace") && !is_fused_)
+    return read_replace(json, value, error);
   if (json.has_text(value, "type", "ByteFallback") && !is_fused_) {
     has_byte_tokens_ = true;
     return Status::ok;
@@ -44,8 +45,7 @@ Status Rendering::read_step(const Json& json, const JsonValue* value, husk_error
     is_fused_ = true;
     return Status::ok;
   }
-  if (json.has_text(value, "type", "Strip") && is_fused_ &&
-      json.has_text(value, "content", " ")) {
+  if (json.has_text(value, "type", "Strip") && is_fused_ && json.has_text(value, "content", " ")) {
     const JsonValue *start = json.member(value, "start"), *stop = json.member(value, "stop");
     if (start && stop && start->number == 1 && stop->number == 0) {
       strips_space_ = true;

@@ -28,7 +28,7 @@ class Rendering {
   bool drops_first_ = false;  // what is replaced is left out of the first token (Metaspace)
   bool is_fused_ = false;
   bool is_wordpiece_ = false, cleans_ = false;  // `texts_` is the prefix of tokens inside of words
-  List<char> texts_;          // what is replaced, and what replaces it
+  List<char> texts_;                            // what is replaced, and what replaces it
   size_t from_bytes_ = 0;
 };
 

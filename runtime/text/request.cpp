@@ -86,8 +86,8 @@ Request::~Request() {
 
 Sampling Request::sampling_of(const Sequence& sequence) const {
   Sampling result = sampling;
-  result.seed =
-      static_cast<int64_t>(static_cast<uint64_t>(sampling.seed) + uint64_t{sequence.sample});
+  result.seed = static_cast<int64_t>(static_cast<uint64_t>(sampling.seed) +
+                                     uint64_t{sequence.sample});
   return result;
 }
 
@@ -132,7 +132,8 @@ Status Request::read_sampling(const husk_text_request& from, husk_error* error) 
     return wrong_setting(error, "temperature", static_cast<double>(from.temperature), "0 or more");
   }
   if (from.top_k < 0) {
-    return wrong_setting(error, "top_k", static_cast<double>(from.top_k), "0 for no limit, or more");
+    return wrong_setting(error, "top_k", static_cast<double>(from.top_k),
+                         "0 for no limit, or more");
   }
   if (!(from.top_p >= 0 && from.top_p <= 1)) {
     return wrong_setting(error, "top_p", static_cast<double>(from.top_p), "a number from 0 to 1");
@@ -161,8 +162,8 @@ Status Request::make_sequences(uint32_t wanted, const husk_tokenizer* tokenizer,
   }
   left = count;
   for (uint32_t i = 0; tokenizer && i < count; ++i) {
-    HUSK_TRY(to_status(husk_text_decoder_create(tokenizer, HUSK_TEXT_SKIP_SPECIAL,
-                                                &sequences[i].decoder, error)));
+    HUSK_TRY(to_status(
+        husk_text_decoder_create(tokenizer, HUSK_TEXT_SKIP_SPECIAL, &sequences[i].decoder, error)));
     HUSK_TRY(sequences[i].held.reserve(stops, error));
   }
   return Status::ok;

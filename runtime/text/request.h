@@ -18,11 +18,11 @@ struct Sequence {
   Sequence* next = nullptr;  // the one that waits for a slot after this one
   uint32_t sample = 0;
   bool has_ended = false;
-  int32_t slot = -1;    // while it has one
-  int32_t token = -1;   // the last one
-  int64_t taken = 0;    // how many tokens of the prompt the cache has
-  int64_t reused = 0;   // how many of them it had before
-  int64_t count = 0;    // how many tokens there are after the prompt
+  int32_t slot = -1;                     // while it has one
+  int32_t token = -1;                    // the last one
+  int64_t taken = 0;                     // how many tokens of the prompt the cache has
+  int64_t reused = 0;                    // how many of them it had before
+  int64_t count = 0;                     // how many tokens there are after the prompt
   husk_text_decoder* decoder = nullptr;  // null without a tokenizer
   HeldText held;
 

@@ -110,8 +110,7 @@ Status Splits::read(const Json& json, const JsonValue* value, husk_error* error)
     }
     has_bytes_ = true;
     const JsonValue* regex = json.member(value, "use_regex");
-    return regex && !regex->truth ? Status::ok
-                                  : add(Span(kWords), false, Matches::isolated, error);
+    return regex && !regex->truth ? Status::ok : add(Span(kWords), false, Matches::isolated, error);
   }
   if (equal(name, "Split")) return add_split(json, value, error);
   if (equal(name, "Metaspace")) return add_metaspace(json, value, error);
@@ -172,11 +171,11 @@ Status Splits::add_spaces(const Step& step, Span text, bool at_begin, Words& wor
   for (const Span& word : words.found) {
     size_t begin = words.spaced.size();
     const bool has_mark = word.size >= mark.size && memcmp(word.data, mark.data, mark.size) == 0;
-    const bool has_prefix =
-        word.size && (has_mark || word.data[0] == ' ')
-            ? false
-            : step.prefix == Prefix::always ||
-                  (step.prefix == Prefix::first && at_begin && word.data == text.data);
+    const bool has_prefix = word.size && (has_mark || word.data[0] == ' ')
+                                ? false
+                                : step.prefix == Prefix::always ||
+                                      (step.prefix == Prefix::first && at_begin &&
+                                       word.data == text.data);
     if (has_prefix) HUSK_TRY(words.spaced.append(mark.data, mark.size, error));
     for (size_t i = 0; i < word.size; ++i) {
       HUSK_TRY(word.data[i] == ' ' ? words.spaced.append(mark.data, mark.size, error)

@@ -32,9 +32,9 @@ class Splits {
   struct Step {
     pcre2_real_code_8* pattern;  // null for a Metaspace
     Matches matches;
-    Prefix prefix;          // of a Metaspace
-    bool splits;            // a Metaspace, before each of its characters
-    char replacement[4];    // for a space, in a Metaspace
+    Prefix prefix;        // of a Metaspace
+    bool splits;          // a Metaspace, before each of its characters
+    char replacement[4];  // for a space, in a Metaspace
     uint32_t replacement_bytes;
   };
 

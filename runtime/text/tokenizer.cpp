@@ -152,14 +152,13 @@ Status husk_tokenizer::read_unigram(const Json& json, const JsonValue* model, hu
     HUSK_TRY(unigram_.add(one[2].number, error));
   }
   const JsonValue* unknown = json.member(model, "unk_id");
-  const bool has_unknown = unknown && unknown->kind == JsonKind::number &&
-                           unknown->number >= 0 && unknown->number < number;
+  const bool has_unknown = unknown && unknown->kind == JsonKind::number && unknown->number >= 0 &&
+                           unknown->number < number;
   return unigram_.finish(vocabulary, has_unknown ? static_cast<int32_t>(unknown->number) : -1,
                          json.has_true(model, "byte_fallback"), error);
 }
 
-Status husk_tokenizer::read_wordpiece(const Json& json, const JsonValue* model,
-                                      husk_error* error) {
+Status husk_tokenizer::read_wordpiece(const Json& json, const JsonValue* model, husk_error* error) {
   HUSK_TRY(read_vocabulary(json, model, error));
   const JsonValue *mark = json.member(model, "continuing_subword_prefix"),
                   *most = json.member(model, "max_input_chars_per_word");
@@ -270,8 +269,7 @@ Status husk_tokenizer::encode_word(Span word, Call& call, husk_error* error) con
   return Status::ok;
 }
 
-Status husk_tokenizer::encode_words(Span text, bool at_begin, Call& call,
-                                    husk_error* error) const {
+Status husk_tokenizer::encode_words(Span text, bool at_begin, Call& call, husk_error* error) const {
   HUSK_TRY(splits_.split(text, at_begin, call.words, error));
   for (const Span& word : call.words.found) {
     HUSK_TRY(encode_word(word, call, error));

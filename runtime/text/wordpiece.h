@@ -11,8 +11,8 @@ class WordPiece {
   // has more than `most` characters, is `unknown`.
   Status set(Span prefix, size_t most, int32_t unknown, husk_error* error);
   // Appends the tokens of a word. `scratch` is for the call.
-  Status encode(const Vocabulary& vocabulary, Span word, List<char>& scratch,
-                List<int32_t>& tokens, husk_error* error) const;
+  Status encode(const Vocabulary& vocabulary, Span word, List<char>& scratch, List<int32_t>& tokens,
+                husk_error* error) const;
 
  private:
   List<char> prefix_;

@@ -6,9 +6,9 @@
 
 Each kind of splitting texts that a GGUF file may name gets all code points, in several places of a
 word, and texts of a seeded generator in many scripts. The vocabularies are small ones, which are
-trained on this repository's pages. --tokenizer takes a tokenizer.json or a GGUF file, as it is; with
---bytes its vocabulary, in each kind of byte-level BPE. --charsmap takes the map of characters of a
-GGUF file. --golden writes golden.json, which
+trained on this repository's pages. --tokenizer takes a tokenizer.json or a GGUF file, as it is; or
+with --bytes its vocabulary, in each kind of byte-level BPE. --charsmap takes the map of characters
+of a GGUF file. --golden writes golden.json, which
 text_test.cpp reads. The exit status is 1 if tokens or decoded texts differ."""
 
 import argparse
@@ -322,7 +322,12 @@ def unigram_bytes():
     fields["model"]["vocab"].append([f"<0x{byte:02X}>", -20.0])
   fields["model"]["byte_fallback"] = True
   decoder = {"type": "Sequence", "decoders": [*BYTES, STRIP]}
-  return {**fields, "normalizer": None, "pre_tokenizer": metaspace("first", False), "decoder": decoder}
+  return {
+    **fields,
+    "normalizer": None,
+    "pre_tokenizer": metaspace("first", False),
+    "decoder": decoder,
+  }
 
 
 @functools.cache

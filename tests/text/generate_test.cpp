@@ -182,12 +182,12 @@ TEST(Generate, a_stop_text_is_never_shown_in_part) {
   const std::string all = right_text(plain).text;
   // The stop text lies across tokens, which are bytes; others begin like the text and go on in
   // another way, or begin inside of the stop text.
-  for (const std::vector<std::string>& stops : std::vector<std::vector<std::string>>{
-           {all.substr(7, 6)},
-           {all.substr(2, 4) + "\x01", all.substr(7, 6)},
-           {all.substr(7, 6), all.substr(9, 2)},
-           {all.substr(0, 1)},
-           {all.substr(3, 17)}}) {
+  for (const std::vector<std::string>& stops :
+       std::vector<std::vector<std::string>>{{all.substr(7, 6)},
+                                             {all.substr(2, 4) + "\x01", all.substr(7, 6)},
+                                             {all.substr(7, 6), all.substr(9, 2)},
+                                             {all.substr(0, 1)},
+                                             {all.substr(3, 17)}}) {
     Wanted wanted = plain;
     wanted.stops = stops;
     const Text right = right_text(wanted);
@@ -235,8 +235,8 @@ TEST(Generate, requests_are_cancelled) {
   EXPECT_EQ(active.texts[0].tokens.size(), 6u);
   EXPECT_EQ(active.texts[0].text, all.substr(0, 6));
   EXPECT_EQ(held.texts[0].text, all.substr(0, 6));
-  EXPECT_EQ(held.parts, (std::vector<std::string>{all.substr(0, 1), all.substr(1, 1),
-                                                  all.substr(2, 4)}));
+  EXPECT_EQ(held.parts,
+            (std::vector<std::string>{all.substr(0, 1), all.substr(1, 1), all.substr(2, 4)}));
   EXPECT_EQ(waiting.texts.size(), 2u);
   EXPECT_TRUE(waiting.texts[0].tokens.empty());
   EXPECT_EQ(by_result.texts[0].tokens.size(), 3u);
@@ -293,8 +293,8 @@ TEST(Generate, a_prompt_that_the_cache_has_begins_later) {
   run(generator);
   // The last token of a text is not in the cache.
   EXPECT_EQ(longer.reused, wanted.prompt.size() + 4);
-  for (const auto& [answer, request] : {std::pair{&first, &wanted}, {&other, &another},
-                                        {&again, &wanted}, {&longer, &more}}) {
+  for (const auto& [answer, request] :
+       {std::pair{&first, &wanted}, {&other, &another}, {&again, &wanted}, {&longer, &more}}) {
     EXPECT_EQ(answer->texts[0], right_text(*request));
   }
   EXPECT_EQ(stats(generator).reused_tokens, 1 + wanted.prompt.size() + 4);
@@ -344,8 +344,7 @@ TEST(Generate, a_request_that_is_wrong_is_refused_alone) {
   EXPECT_EQ(refused(wrong, HUSK_INVALID_INPUT),
             "stop text 1: the text is no UTF-8: byte 0 is 0xC3");
   wrong = request, wrong.stops = stops + 2, wrong.stop_count = 1;
-  EXPECT_EQ(refused(wrong, HUSK_INVALID_ARGUMENT),
-            "an empty stop text would end each generation");
+  EXPECT_EQ(refused(wrong, HUSK_INVALID_ARGUMENT), "an empty stop text would end each generation");
   wrong = request, wrong.struct_size = 20;
   EXPECT_EQ(refused(wrong, HUSK_INVALID_ARGUMENT),
             "husk_text_request.struct_size is 20, must be at least " +

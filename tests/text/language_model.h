@@ -6,11 +6,11 @@
 #include <stdint.h>
 
 enum {
-  LM_VOCABULARY = 260,  /* bytes, the end, and three tokens without a text */
+  LM_VOCABULARY = 260, /* bytes, the end, and three tokens without a text */
   LM_END = 256,
-  LM_FORBIDDEN = 259,   /* in a prompt, it makes the run fail */
+  LM_FORBIDDEN = 259, /* in a prompt, it makes the run fail */
   LM_SLOTS = 3,
-  LM_MOST = 96,         /* tokens of a sequence */
+  LM_MOST = 96, /* tokens of a sequence */
   LM_CHUNK = 16
 };
 

@@ -1,14 +1,16 @@
 #include "loaded_model.h"
 
+#include <fmt/format.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <stdexcept>
 
-#include <fmt/format.h>
 #include <husk/port_host.h>
 
 #include "compile.h"
+
 #include <nlohmann/json.hpp>
 
 namespace husk::test {
@@ -31,8 +33,8 @@ std::string tokenizer() {
   Json vocabulary = Json::object();
   uint32_t other = 256;
   for (uint32_t byte = 0; byte < 256; ++byte) {
-    const bool is_itself =
-        (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
+    const bool is_itself = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) ||
+                           byte >= 174;
     vocabulary[utf8(is_itself ? byte : other++)] = byte;
   }
   const Json json = {
@@ -137,12 +139,9 @@ function sample {
   }
 }
 )";
-  const std::pair<const char*, int> numbers[] = {{"SLOTS", LM_SLOTS},
-                                                 {"WIDTH", LM_MOST + 1},
-                                                 {"CHUNK", LM_CHUNK},
-                                                 {"MOST", LM_MOST},
-                                                 {"ROW", LM_VOCABULARY * 4},
-                                                 {"VOCABULARY", LM_VOCABULARY}};
+  const std::pair<const char*, int> numbers[] = {
+      {"SLOTS", LM_SLOTS}, {"WIDTH", LM_MOST + 1},     {"CHUNK", LM_CHUNK},
+      {"MOST", LM_MOST},   {"ROW", LM_VOCABULARY * 4}, {"VOCABULARY", LM_VOCABULARY}};
   for (const auto& [name, number] : numbers) {
     for (size_t at; (at = body.find(name)) != std::string::npos;) {
       body.replace(at, std::strlen(name), std::to_string(number));
@@ -155,16 +154,15 @@ function sample {
 std::string decoded(const std::string& bytes) {
   // nlohmann's writer replaces by the same rule; it puts quotes around the text and escapes some
   // characters, which reading takes back.
-  const std::string json =
-      Json(bytes).dump(-1, ' ', false, Json::error_handler_t::replace);
+  const std::string json = Json(bytes).dump(-1, ' ', false, Json::error_handler_t::replace);
   return Json::parse(json).get<std::string>();
 }
 
 }  // namespace
 
 LoadedModel::LoadedModel(const ModelFile& file) : bytes_(nullptr, std::free) {
-  const auto result =
-      compiler::compile_text(hir(file), std::filesystem::path(HUSK_LANGUAGE_MODEL).parent_path());
+  const auto result = compiler::compile_text(
+      hir(file), std::filesystem::path(HUSK_LANGUAGE_MODEL).parent_path());
   if (const auto* error = std::get_if<compiler::Error>(&result)) {
     throw std::runtime_error(compiler::describe(*error, "model.hir"));
   }
@@ -179,9 +177,9 @@ LoadedModel::LoadedModel(const ModelFile& file) : bytes_(nullptr, std::free) {
   check(husk_engine_create(&options, &engine, &error), error);
   engine_.reset(engine);
   husk_program* program = nullptr;
-  check(husk_program_load(engine, bytes_.get(), artifact.size(), nullptr, nullptr, &program,
-                          &error),
-        error);
+  check(
+      husk_program_load(engine, bytes_.get(), artifact.size(), nullptr, nullptr, &program, &error),
+      error);
   program_.reset(program);
 }
 
@@ -200,9 +198,9 @@ Text right_text(const Wanted& wanted, uint32_t sample) {
   while (true) {
     float logits[LM_VOCABULARY];
     lm_logits(lm_hash(all.data(), static_cast<int64_t>(all.size())), logits);
-    const int32_t token =
-        lm_drawn(logits, wanted.temperature, wanted.top_k, wanted.top_p > 0 ? wanted.top_p : 1,
-                 wanted.seed + static_cast<int64_t>(sample), static_cast<int64_t>(all.size()));
+    const int32_t token = lm_drawn(
+        logits, wanted.temperature, wanted.top_k, wanted.top_p > 0 ? wanted.top_p : 1,
+        wanted.seed + static_cast<int64_t>(sample), static_cast<int64_t>(all.size()));
     all.push_back(token);
     result.tokens.push_back(token);
     result.logits.push_back(logits[token]);

@@ -13,6 +13,7 @@
 #include "run/handles.h"
 #include "run/machine.h"
 #include "run/run_error.h"
+
 #include <nlohmann/json.hpp>
 
 namespace {
@@ -70,8 +71,8 @@ int run(const char* file, uint32_t chunk) {
   options.chunk = chunk;
   husk_generator* generator = nullptr;
   husk_error error;
-  check(husk_generator_create(machine.engine(), program.get(), &options, &generator, &error),
-        error, exit_load);
+  check(husk_generator_create(machine.engine(), program.get(), &options, &generator, &error), error,
+        exit_load);
   const std::unique_ptr<husk_generator, void (*)(husk_generator*)> owner(generator,
                                                                          husk_generator_release);
   const Json requests = Json::parse(std::cin);

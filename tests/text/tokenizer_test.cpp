@@ -167,9 +167,9 @@ TEST(Tokenizer, normalizers_change_texts) {
   EXPECT_EQ(tokens_of(form("NFKC"), "\uFB01\u2460"), tokens_of(none, "fi1"));
   EXPECT_EQ(tokens_of(form("NFKD"), "\uFB01\u00E9"), tokens_of(none, "fie\u0301"));
   EXPECT_EQ(tokens_of(form("Lowercase"), "AB\u0130"), tokens_of(none, "abi\u0307"));
-  EXPECT_EQ(tokens_of({{"type", "Replace"}, {"pattern", {{"Regex", "a+"}}}, {"content", ""}},
-                      "aabaca"),
-            tokens_of(none, "bc"));
+  EXPECT_EQ(
+      tokens_of({{"type", "Replace"}, {"pattern", {{"Regex", "a+"}}}, {"content", ""}}, "aabaca"),
+      tokens_of(none, "bc"));
 }
 
 TEST(Tokenizer, special_tokens_may_be_plain_text_and_left_out) {
@@ -252,10 +252,9 @@ TEST(Tokenizer, refuses_kinds_by_name) {
             "the tokenizer has no decoder, which Husk needs to make texts of tokens");
   EXPECT_EQ(without([](Json& json) { json["decoder"] = {{"type", "CTC"}}; }),
             "the decoder of the tokenizer has a step of the kind 'CTC' that Husk lacks");
-  EXPECT_EQ(without([](Json& json) {
-              json["decoder"] = {{"type", "Metaspace"}, {"replacement", "_"}};
-            }),
-            "only one of the pre_tokenizer and the decoder of the tokenizer is ByteLevel");
+  EXPECT_EQ(
+      without([](Json& json) { json["decoder"] = {{"type", "Metaspace"}, {"replacement", "_"}}; }),
+      "only one of the pre_tokenizer and the decoder of the tokenizer is ByteLevel");
   EXPECT_EQ(without([](Json& json) { json["model"]["type"] = "Unigram"; }),
             "the tokenizer has ByteLevel, but no BPE");
   EXPECT_NE(without([](Json& json) {

@@ -44,8 +44,8 @@ def parser() -> argparse.ArgumentParser:
     "--target cuda:h200. Other commands: `python -m husk llm` exports a language model with its "
     "tokenizer; `python -m husk tune` measures kernels for later exports; "
     "`run`, `dump`, `check`, `bench`, `chat`, `text` and `compile` call husk-run, husk-dump, "
-    "husk-dump --check, husk-bench, husk-chat, husk-text and huskc; each has --help. `check FILE --target NAME` says "
-    "whether an artifact will run on a device that is not there.",
+    "husk-dump --check, husk-bench, husk-chat, husk-text and huskc; each has --help. `check FILE "
+    "--target NAME` says whether an artifact will run on a device that is not there.",
   )
   arguments.add_argument(
     "model",

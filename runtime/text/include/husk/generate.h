@@ -129,13 +129,13 @@ typedef struct husk_text_slice {
 
 /** A request. Minimum size: through `user`. */
 typedef struct husk_text_request {
-  uint32_t struct_size;  /**< The size of this struct, set by whoever provides it. */
-  uint32_t options;      /**< For a text: HUSK_TEXT_ADD_SPECIAL and HUSK_TEXT_PLAIN, as in
-                            husk_tokenizer_encode. */
-  const char* text;      /**< The prompt as a text, or NULL. */
-  size_t bytes;          /**< The length of `text`. */
-  const int32_t* tokens; /**< The prompt as tokens, if `text` is NULL. */
-  size_t token_count;    /**< How many tokens there are. */
+  uint32_t struct_size;    /**< The size of this struct, set by whoever provides it. */
+  uint32_t options;        /**< For a text: HUSK_TEXT_ADD_SPECIAL and HUSK_TEXT_PLAIN, as in
+                              husk_tokenizer_encode. */
+  const char* text;        /**< The prompt as a text, or NULL. */
+  size_t bytes;            /**< The length of `text`. */
+  const int32_t* tokens;   /**< The prompt as tokens, if `text` is NULL. */
+  size_t token_count;      /**< How many tokens there are. */
   uint64_t max_new_tokens; /**< The most tokens of a text; 0: as many as the sequence has room for.
                             */
   uint32_t samples;        /**< How many texts; 0: one. Text number i has the seed `seed` + i. */

@@ -11,8 +11,9 @@
  * @endcode
  *
  * The library libhusk_text has these functions; they need libpcre2-8 and libutf8proc, but no other
- * part of Husk. husk/generate.h generates texts. A file that `python -m husk llm` has exported carries its tokenizer in the
- * entry `husk.text.tokenizer` of its metadata, and the form of its chat in `husk.text.roles`.
+ * part of Husk. husk/generate.h generates texts. A file that `python -m husk llm` has exported
+ * carries its tokenizer in the entry `husk.text.tokenizer` of its metadata, and the form of its
+ * chat in `husk.text.roles`.
  *
  * Texts are UTF-8, with a length in bytes, and need no NUL. Errors: a function that returns
  * husk_status fills `error`, which may be NULL, if it fails. The handle stays usable and unchanged.
@@ -50,8 +51,12 @@ enum {
  * @param tokenizer the result, NULL after a failure
  * @param error may be NULL
  * @return HUSK_OK; HUSK_INVALID_ARGUMENT; HUSK_INVALID_FILE if the text is no JSON or lacks a
- * field; HUSK_UNSUPPORTED, naming the part, if a part is of a kind that the library lacks: it has
- * byte-level BPE; or HUSK_OUT_OF_MEMORY */
+ * field; HUSK_UNSUPPORTED, naming the part, if a part is of a kind that the library lacks; or
+ * HUSK_OUT_OF_MEMORY. Models are BPE (of bytes, and of characters with or without tokens for
+ * bytes), Unigram and WordPiece; normalizers NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace,
+ * Strip, StripAccents, Precompiled and BertNormalizer; pre_tokenizers ByteLevel, Split, Digits,
+ * Metaspace, WhitespaceSplit and BertPreTokenizer; decoders ByteLevel, Metaspace, WordPiece, and
+ * rows of Replace, ByteFallback, Fuse and Strip */
 HUSK_API husk_status husk_tokenizer_create(const char* json, size_t bytes,
                                            husk_tokenizer** tokenizer, husk_error* error);
 /** Releases the tokenizer, which no decoder may use any more. NULL does nothing. */
