@@ -377,7 +377,6 @@ husk_generator_stats Generator::stats() {
 
 }  // namespace husk::text
 
-using husk::fail;
 using husk::failed;
 using husk::null_argument;
 using husk::Status;

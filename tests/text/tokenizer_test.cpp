@@ -172,6 +172,22 @@ TEST(Tokenizer, normalizers_change_texts) {
       tokens_of(none, "bc"));
 }
 
+TEST(Tokenizer, a_map_has_rows_for_characters_that_are_seen_as_one) {
+  const Tokenizer tokenizer = make(of_kind("xlm_r"));
+  EXPECT_EQ(encode(tokenizer, "ae\u0301"), encode(tokenizer, "a\u00E9"));
+  EXPECT_NE(encode(tokenizer, "ae\u0301"), encode(tokenizer, "ae"));
+  EXPECT_EQ(encode(tokenizer, "a\u00ADb"), encode(tokenizer, "ab"));
+}
+
+TEST(Tokenizer, an_unknown_character_is_worse_than_any_token) {
+  Json json = of_kind("t5");
+  json["normalizer"] = json["pre_tokenizer"] = nullptr;
+  json["added_tokens"] = json["post_processor"] = nullptr;
+  json["model"]["vocab"] = Json::parse(R"([["<unk>", 0], ["a", -1], ["ab", -5]])");
+  json["model"]["unk_id"] = 0;
+  EXPECT_EQ(encode(make(json), "abaxxa"), (Tokens{2, 1, 0, 1}));
+}
+
 TEST(Tokenizer, special_tokens_may_be_plain_text_and_left_out) {
   const Tokenizer tokenizer = make(of_kind("gpt-2"));
   const std::string text = "a<|im_end|>b";
