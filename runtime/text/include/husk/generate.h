@@ -185,8 +185,10 @@ HUSK_API husk_status husk_generator_submit(husk_generator* generator,
  * @return HUSK_OK; or HUSK_NOT_FOUND if there is no such request, since it is done for instance */
 HUSK_API husk_status husk_generator_cancel(husk_generator* generator, uint64_t number,
                                            husk_error* error);
-/** Runs the model for all texts that have a slot. If a run fails, all texts that have a slot end
- * with HUSK_TEXT_FAILED, since the caches are undefined, and the others go on.
+/** Runs the model for all texts that have a slot. If a run fails, all of these end with
+ * HUSK_TEXT_FAILED, since the caches are undefined, and those that wait go on. A prompt that fails
+ * before its run has begun, such as one for which there is no memory, ends alone, and the call
+ * succeeds.
  * @param generator one thread at a time
  * @param more 1 if there are texts that have not ended, else 0; may be NULL
  * @param error may be NULL
