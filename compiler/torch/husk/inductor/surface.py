@@ -653,6 +653,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   "torch._meta_registrations": (
     uses("linalg_solve_is_vector_rhs", "whether b is a vector"),
     replaces("min", "takes the smaller of all sizes (torch_compat.smaller_sizes)"),
+    replaces("pooling_output_shape_pad_lr", "asks nothing (torch_compat.windows_of_all_sizes)"),
   ),
   "torch._subclasses": (uses("cache_clear", "forgets shapes", of="FakeTensorMode"),),
   "torch._subclasses.fake_tensor": (
@@ -834,6 +835,11 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   ),
   "torchvision.models.detection.transform": (
     replaces("paste_masks_in_image", "resizes all masks at once"),
+  ),
+  # torchaudio, which is looked at if the environment has it.
+  "torchaudio.functional.filtering": (
+    replaces("_lfilter_core_loop", "filters blocks of samples (filters.py)"),
+    replaces("_overdrive_core_loop_cpu _overdrive_core_loop_generic", "filters the same way"),
   ),
   # Triton.
   "triton.backends.compiler": (uses("GPUTarget", "the GPU that Triton compiles for"),),
