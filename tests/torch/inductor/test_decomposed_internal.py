@@ -48,6 +48,14 @@ def test_windows_and_frequencies(length):
   torch.testing.assert_close(frequencies(length, 0.3), torch.fft.fftfreq(length, 0.3))
 
 
+def test_a_factor_of_ints_is_rounded():
+  x, y, z = torch.arange(-3, 3), torch.tensor(2), torch.arange(6)
+  addcmul = internal.table()[aten.addcmul.default]
+  assert torch.equal(addcmul(x, y, z, value=-1.5), torch.addcmul(x, y, z, value=-1.5))
+  assert addcmul(x, y, z, value=2) is NotImplemented
+  assert addcmul(x.float(), y, z, value=0.5) is NotImplemented
+
+
 def test_a_program_has_them(tmp_path):
   def function(self, x, place):
     put = aten._index_put_impl(x, [place], x[:1], True, False)

@@ -85,13 +85,13 @@ def test_a_filter_runs_at_other_numbers_of_samples(library, tmp_path):
     return output[0, :, 2:]
 
   path = tmp_path / "filter.husk"
-  shapes = [{1: Dim("samples", min=2, max=10**6)}]
+  shapes = [{1: Dim("samples", min=2, max=4000)}]
   husk.export(
     FunctionModule(filtered), (torch.randn(2, 90),), path, dynamic_shapes=shapes, progress=False
   )
   assert library._lfilter_core_loop is loop_of_the_library
   program = husk.load(path)
-  for samples in (90, 3, 5000):
+  for samples in (90, 3, 3000):
     waveform = torch.randn(2, samples)
     expected = sample_by_sample(waveform.double()[None], coefficients.double())[0]
     torch.testing.assert_close(torch.as_tensor(program(waveform)), expected.to(torch.float32))

@@ -430,6 +430,7 @@ def _without_views_of_prims(exported: ExportedProgram) -> ExportedProgram:
     return exported
   exported = torch_compat.copied(exported)
   for module in graphs.modules(exported):
+    node: Any
     for node in module.graph.nodes:
       if node.target is prims.split_dim.default:
         x, dim, outer = node.args

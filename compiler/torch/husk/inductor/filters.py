@@ -115,13 +115,15 @@ def recursive(waveform: torch.Tensor, coefficients: torch.Tensor) -> torch.Tenso
     added = states @ powers.reshape(channels, _REACH * order, order).mT
     added = added.reshape(batch, channels, count, _REACH, order)
     place = block[:, None] - _REACH**step * back
-    added = added[:, :, place.clamp(min=0), back]
+    # All places are inside, so that a kernel need not check them.
+    added = torch.ops.aten._unsafe_index.Tensor(added, [None, None, place.clamp(min=0), back])
     states = torch.where((place >= 0)[:, :, None], added, 0.0).sum(3)
-  before = states[:, :, (block - 1).clamp(min=0)]
+  before = torch.ops.aten._unsafe_index.Tensor(states, [None, None, (block - 1).clamp(min=0)])
   before = torch.where((block > 0)[:, None], before, 0.0)
   result = (alone + before @ rows.mT).reshape(batch, channels, count * length)
   # A slice would ask whether there are as many samples.
-  result = result.index_select(2, torch.arange(samples, device=a.device))
+  place = torch.arange(samples, device=a.device)
+  result = torch.ops.aten._unsafe_index.Tensor(result, [None, None, place])
   return result.to(waveform.dtype)
 
 

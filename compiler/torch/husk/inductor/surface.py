@@ -808,7 +808,8 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   ),
   "torch.ops.aten": (
     uses(
-      "_adaptive_avg_pool2d _adaptive_avg_pool3d _assert_async _assert_scalar"
+      "_adaptive_avg_pool2d _adaptive_avg_pool2d_backward _adaptive_avg_pool3d _assert_async"
+      " _assert_scalar _index_put_impl _reshape_copy"
       " _assert_tensor_metadata _cdist_forward _embedding_bag _embedding_bag_forward_only"
       " _functional_assert_async _grouped_mm _histogramdd_from_bin_cts _int_mm"
       " _linalg_det _linalg_slogdet _linalg_solve_ex _local_scalar_dense"

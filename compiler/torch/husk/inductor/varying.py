@@ -256,8 +256,8 @@ def pools() -> Iterator[None]:
     if not ceil_mode or _is_number(x):
       return before(x, i, kernel_size, stride, padding, ceil_mode, dilation=dilation)
     span = x + 2 * padding[i] - (dilation[i] if dilation else 1) * (kernel_size[i] - 1)
-    inside = FloorDiv(x + padding[i] - 1, stride[i]) + 1
-    return Min(FloorDiv(span + 2 * (stride[i] - 1), stride[i]), inside), True
+    before_last: Any = FloorDiv(x + padding[i] - 1, stride[i])
+    return Min(FloorDiv(span + 2 * (stride[i] - 1), stride[i]), before_last + 1), True
 
   with replaced((inductor, "pooling_size", pooling_size)):
     yield
