@@ -28,6 +28,7 @@ from .inductor import (
   detection,
   empty,
   failures,
+  filters,
   python_numbers,
   strided,
   torch_compat,
@@ -87,6 +88,7 @@ class Function:
       torch.no_grad(),
       user_kernels.traced(),
       detection.traced(),
+      filters.traced(),
       python_numbers.traced(),
       torch_compat.hooks_of_buffers_kept(),
       schemes.applied(model, options.quantize),
@@ -224,6 +226,7 @@ def _write(
     descriptors.traced(),
     torch_compat.right_dtypes(),
     torch_compat.sizes_from_zero(),
+    torch_compat.windows_of_all_sizes(),
     _rare_collections(),
     objects.taken_apart() as classes,
   ):

@@ -52,7 +52,17 @@ CASES = {
   "avg_pool2d, rounding up": (
     lambda self, x: F.avg_pool2d(x, 6, 3, 2, ceil_mode=True),
     2,
-    [(13, 7), (14, 5), (32, 10)],
+    [(13, 7), (14, 5), (32, 10), (15, 6)],
+  ),
+  "max_pool2d": (
+    lambda self, x: F.max_pool2d(x, (2, 3), return_indices=True),
+    2,
+    [(6, 12), (7, 13), (8, 11)],
+  ),
+  "max_pool2d, rounding up": (
+    lambda self, x: F.max_pool2d(x, 3, (2, 3), 1, (1, 2), ceil_mode=True),
+    2,
+    [(6, 12), (7, 13), (8, 11), (5, 14)],
   ),
   "adaptive_avg_pool1d": (
     lambda self, x: F.adaptive_avg_pool1d(x, 3),

@@ -46,6 +46,7 @@ DTYPES = {
   "Z": torch.complex128,
 }
 SIZES = {"n": (4, 2, 9), "m": (5, 7, 3), "k": (6, 8, 5), "p": (12, 9, 17), "q": (14, 16, 11)}
+LEAST = {"p": 8, "q": 8}  # images that a window of any row fits in
 NAMES = "xyzuv"
 
 # By program, the words with which Husk refuses it.
@@ -99,7 +100,9 @@ def program_of(expression, texts, is_layer, static):
   if static or not varies:
     again = tuple(one.value(0) for one in arguments)
     return Program(of(function, *values[0]).model, values[0], None, [again])
-  return of(function, *values[0], dims=[one.dims() for one in arguments], others=values[1:])
+  return of(
+    function, *values[0], dims=[one.dims() for one in arguments], others=values[1:], least=LEAST
+  )
 
 
 def table(static):

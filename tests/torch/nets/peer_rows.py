@@ -92,7 +92,7 @@ ROWS = [
     "torch.OP(x, y) ; i[n,4]@1:5 f[n,4]@1:5",
     "torch.OP(x, y) ; f[n,4]@-5:5 f[n,4]@-5:-1",
     "torch.OP(x, y) ; d[n,4]@1:3 f[4]@1:3",
-    "torch.OP(x, y) ; h[n,4]@1:3 f[]@1:3",
+    "torch.OP(x, y) ; h[n,4]@1:3 f[]@4:5",
     "torch.OP(x, y) ; f[n,4]@1:3 i[]@1:3",
   ),
   *each(
@@ -274,7 +274,7 @@ ROWS = [
   ),
   *each(
     "max min median argmax argmin all any aminmax",
-    "torch.OP(x, dim=1) ; f i u: T[n,5]@0:9",
+    "torch.OP(x, dim=1) ; f i s: T[n,5]@0:9999",
     "torch.OP(x, dim=0, keepdim=True) ; f[n,5]",
   ),
   *each(
@@ -328,9 +328,9 @@ ROWS = [
     torch.nansum(x / y) ; f[n,4]@0:1 f[n,4]@0:0
     torch.nanmean(x, dim=1) ; f[n,m]
     torch.mode(x, 1) ; i[n,5]@0:3
-    torch.kthvalue(x, 2, 1) ; f d i: T[n,5]
+    torch.kthvalue(x, 2, 1) ; f d i: T[n,5]@0:9999
     torch.kthvalue(x, 3, 0, keepdim=True) ; f[5,n]
-    torch.topk(x, 3) ; f i: T[n,5]
+    torch.topk(x, 3) ; f i: T[n,5]@0:9999
     torch.topk(x, 2, dim=0, largest=False) ; f[5,n]
     torch.topk(x, 2, dim=1, sorted=False).values.sort(1).values ; f[n,5]
     torch.sort(x) ; f i w: T[n,m]
@@ -972,6 +972,9 @@ ROWS = [
     aten.avg_pool2d_backward(x, y, [2, 2], [2, 2], [0, 0], False, True, None) ; f[n,3,3,4] \
       f[n,3,6,8]
     aten._adaptive_avg_pool2d_backward(x, y) ; f[n,3,3,4] f[n,3,6,8]
+    aten._adaptive_avg_pool2d_backward(x, y) ; f[n,3,5,7] f[n,3,p,q]
+    aten.convolution_backward(x, y, z, [4], [2, 1], [1, 0], [1, 2], True, [1, 0], 2, \
+      [True, True, True]) ; f[n,4,9,8] f[n,4,5,6] f[4,2,2,2]
     aten.upsample_nearest2d_backward(x, [6, 8], [2, 3, 3, 4], 2.0, 2.0) ; f[2,3,6,8]
     aten.nll_loss_backward(x, y, z, None, 1, -100, torch.tensor(4.0)) ; f[] f[n,4] i[n]@0:4
     aten.mse_loss_backward(x, y, z, 1) ; f[] f[n,4] f[n,4]

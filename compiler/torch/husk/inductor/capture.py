@@ -400,6 +400,7 @@ def prepared(exported: ExportedProgram, keep_attention: bool = False) -> Exporte
   decompositions have other strides than operators. torch.vmap becomes what it maps."""
   import torch
 
+  exported = _without_views_of_prims(exported)
   used = {node.target for node in graphs.nodes(exported) if node.op == "call_function"}
   wanted = {op: function for op, function in decompositions.table().items() if op in used}
   if keep_attention:
@@ -412,6 +413,31 @@ def prepared(exported: ExportedProgram, keep_attention: bool = False) -> Exporte
   if not (wanted or writes_copies or any(map(_maps, used))):
     return exported
   return torch_compat.functional(exported, wanted)
+
+
+def _without_views_of_prims(exported: ExportedProgram) -> ExportedProgram:
+  """The program with views of PyTorch's internal operators as those of models, since torch cannot
+  tell what memory the internal ones share."""
+  import torch
+
+  aten, prims = torch.ops.aten, torch.ops.prims
+  views = {
+    prims.view_of.default: aten.alias.default,
+    prims.squeeze.default: aten.squeeze.dims,
+    prims.split_dim.default: aten.unflatten.int,
+  }
+  if not any(node.target in views for node in graphs.nodes(exported)):
+    return exported
+  exported = torch_compat.copied(exported)
+  for module in graphs.modules(exported):
+    node: Any
+    for node in module.graph.nodes:
+      if node.target is prims.split_dim.default:
+        x, dim, outer = node.args
+        node.args = (x, dim, [outer, -1])
+      node.target = views.get(node.target, node.target)
+    module.recompile()
+  return exported
 
 
 def _viewing_any_strides(exported: ExportedProgram) -> ExportedProgram:

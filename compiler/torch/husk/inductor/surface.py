@@ -653,6 +653,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   "torch._meta_registrations": (
     uses("linalg_solve_is_vector_rhs", "whether b is a vector"),
     replaces("min", "takes the smaller of all sizes (torch_compat.smaller_sizes)"),
+    replaces("pooling_output_shape_pad_lr", "asks nothing (torch_compat.windows_of_all_sizes)"),
   ),
   "torch._subclasses": (uses("cache_clear", "forgets shapes", of="FakeTensorMode"),),
   "torch._subclasses.fake_tensor": (
@@ -807,7 +808,8 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   ),
   "torch.ops.aten": (
     uses(
-      "_adaptive_avg_pool2d _adaptive_avg_pool3d _assert_async _assert_scalar"
+      "_adaptive_avg_pool2d _adaptive_avg_pool2d_backward _adaptive_avg_pool3d _assert_async"
+      " _assert_scalar _index_put_impl _reshape_copy"
       " _assert_tensor_metadata _cdist_forward _embedding_bag _embedding_bag_forward_only"
       " _functional_assert_async _grouped_mm _histogramdd_from_bin_cts _int_mm"
       " _linalg_det _linalg_slogdet _linalg_solve_ex _local_scalar_dense"
@@ -834,6 +836,11 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   ),
   "torchvision.models.detection.transform": (
     replaces("paste_masks_in_image", "resizes all masks at once"),
+  ),
+  # torchaudio, which is looked at if the environment has it.
+  "torchaudio.functional.filtering": (
+    replaces("_lfilter_core_loop", "filters blocks of samples (filters.py)"),
+    replaces("_overdrive_core_loop_cpu _overdrive_core_loop_generic", "filters the same way"),
   ),
   # Triton.
   "triton.backends.compiler": (uses("GPUTarget", "the GPU that Triton compiles for"),),

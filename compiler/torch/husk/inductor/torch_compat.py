@@ -419,6 +419,31 @@ def smaller_sizes() -> Replacement:
 
 
 @contextlib.contextmanager
+def windows_of_all_sizes() -> Iterator[None]:
+  """While open, the number of windows of a pool is that of all sizes.
+
+  torch's own function asks whether a division has a remainder, though Python's rounds down in any
+  case, and whether the last window of a pool that rounds up begins inside. A program would take
+  even sizes alone, for instance.
+  """
+  import torch
+  from torch import _meta_registrations
+
+  def windows(
+    size: Any, kernel: Any, before: Any, after: Any, stride: Any, dilation: Any, ceil_mode: bool
+  ) -> Any:
+    span = size + before + after - dilation * (kernel - 1) - 1
+    if not ceil_mode:
+      return span // stride + 1
+    inside = (size + before - 1) // stride + 1
+    count: Any = torch.sym_min((span + stride - 1) // stride + 1, inside)
+    return count
+
+  with replaced((_meta_registrations, "pooling_output_shape_pad_lr", windows)):
+    yield
+
+
+@contextlib.contextmanager
 def kept_copies() -> Iterator[None]:
   """Makes Inductor keep copies of memory that is written later, while open.
 

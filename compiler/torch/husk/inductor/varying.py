@@ -235,11 +235,10 @@ def smaller_and_larger() -> Iterator[None]:
 @contextlib.contextmanager
 def pools() -> Iterator[None]:
   """While open, the number of windows of a pool that rounds up is that of all sizes. Inductor's own
-  function takes a pool for one that rounds down if that makes no difference for the example.
-  torch.export has asked whether the last window begins inside."""
+  function takes a pool for one that rounds down if that makes no difference for the example, and
+  asks whether the last window begins inside."""
   from torch._inductor import lowering
-  from torch._inductor.virtualized import V
-  from torch.utils._sympy.functions import FloorDiv
+  from torch.utils._sympy.functions import FloorDiv, Min
 
   inductor: Any = lowering
   before = inductor.pooling_size
@@ -257,10 +256,8 @@ def pools() -> Iterator[None]:
     if not ceil_mode or _is_number(x):
       return before(x, i, kernel_size, stride, padding, ceil_mode, dilation=dilation)
     span = x + 2 * padding[i] - (dilation[i] if dilation else 1) * (kernel_size[i] - 1)
-    windows: Any = FloorDiv(span + 2 * (stride[i] - 1), stride[i])
-    if V.graph.sizevars.evaluate_expr(sympy.Ge((windows - 1) * stride[i] - x - padding[i], 0)):
-      windows -= 1
-    return windows, True
+    before_last: Any = FloorDiv(x + padding[i] - 1, stride[i])
+    return Min(FloorDiv(span + 2 * (stride[i] - 1), stride[i]), before_last + 1), True
 
   with replaced((inductor, "pooling_size", pooling_size)):
     yield

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import Unsupported
 from .. import own_operators, torch_compat
 from ..layouts import order_in_memory
-from . import product, steps, vision
+from . import internal, product, steps, vision
 
 if TYPE_CHECKING:
   import torch
@@ -49,6 +49,7 @@ def table() -> dict[Any, Callable[..., Any]]:
     torch.ops.aten._unsafe_masked_index.default: _masked_index,
     torch.ops.aten._unsafe_masked_index_put_accumulate.default: _masked_index_add,
     **vision.table(),
+    **internal.table(),
     **own_operators.decompositions(),
   }
 
