@@ -286,7 +286,8 @@ def program_output(name, *arguments):
 
 def test_husk_chat_prints_what_python_does(made, loaded):
   text = loaded.generate("Hi é", max_new_tokens=9)
-  plain = program_output("husk-chat", made.path, "--plain", "--prompt", "Hi é", "--max-new-tokens", 9)
+  words = ("--prompt", "Hi é", "--max-new-tokens", 9)
+  plain = program_output("husk-chat", made.path, "--plain", *words)
   assert plain.stdout.decode() == text + "\n" and b"9 tokens" in plain.stderr
   settings = {"max_new_tokens": 5, "temperature": 0.9, "seed": 8, "top_k": 90}
   chat = loaded.generate([{"role": "user", "content": "x"}], **settings)
@@ -319,7 +320,10 @@ def test_the_example_in_c(made, loaded):
 
 def test_the_file_names_its_texts(made):
   text = subprocess.run(
-    [tools.find("husk-dump"), made.path, "--output=meta"], capture_output=True, text=True, check=True
+    [tools.find("husk-dump"), made.path, "--output=meta"],
+    capture_output=True,
+    text=True,
+    check=True,
   ).stdout
   for name in ("tokenizer", "chat_template", "roles", "generation", "model", "license", "hashes"):
     assert f"husk.text.{name}" in text
