@@ -223,8 +223,8 @@ def _small_sizes(decided: list[Any]) -> Iterator[None]:
   """While open, torch.export takes sizes that vary for 0 or more, and asks as few questions about
   them as about sizes that only the data decides. Functions that copy a tensor if they must ask
   whether a size is 1, or whether strides are those of neighbours, which decides nothing else, and
-  attention, which chooses a kernel by it: they hear that it is not so. `decided` gets the conditions by which the code of the model, and not an
-  operator, decides."""
+  attention, which chooses a kernel by it: they hear that it is not so. `decided` gets the
+  conditions by which the code of the model, and not an operator, decides."""
   import torch
   from torch.fx.experimental import _config, symbolic_shapes
 
