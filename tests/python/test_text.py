@@ -4,6 +4,7 @@ import json
 import pathlib
 import subprocess
 import sys
+import typing
 
 import husk
 import language_model
@@ -35,9 +36,17 @@ def tokenizer_json():
   return json.dumps(fields)
 
 
+class Made(typing.NamedTuple):
+  """A model, the path of its file, and how often torch.export was called for it."""
+
+  model: torch.nn.Module
+  path: pathlib.Path
+  traces: int
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-  """(the model, the path of its file), exported with a tokenizer and a template."""
+  """A model, exported with a tokenizer and a template."""
   with pytest.MonkeyPatch.context() as patch:
     model = language_model.make(patch)
     folder = tmp_path_factory.mktemp("checkpoint")
@@ -45,11 +54,13 @@ def made(tmp_path_factory):
     settings = {"chat_template": TEMPLATE, "eos_token": {"content": "<|im_end|>"}}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     (folder / "LICENSE").write_text("Free.")
-    path = folder / "model.husk"
+    path, traces = folder / "model.husk", []
+    export = torch.export.export
+    patch.setattr(torch.export, "export", lambda *a, **k: traces.append(a) or export(*a, **k))
     husk.language.export(
       model, path, max_tokens=MOST, slots=SLOTS, tokenizer=folder, targets=(host_target(),)
     )
-    yield model, path
+    yield Made(model, path, len(traces))
 
 
 def host_target():
@@ -58,7 +69,7 @@ def host_target():
 
 @pytest.fixture
 def loaded(made):
-  return husk.text.load(made[1], threads=1)
+  return husk.text.load(made.path, threads=1)
 
 
 def right_tokens(model, prompt, count):
@@ -75,7 +86,7 @@ def right_tokens(model, prompt, count):
 @pytest.mark.parametrize("chunk", [MOST, 7])
 def test_tokens_of_requests_that_join_and_leave(made, loaded, chunk):
   """With chunks, a long prompt goes into its slot beside the steps of other requests."""
-  model, _ = made
+  model = made.model
   loaded._chunk = chunk
   random = torch.Generator().manual_seed(1)
   prompts = [
@@ -148,7 +159,7 @@ def test_sampling_has_the_probabilities_of_the_settings(loaded):
 
 
 def test_texts_and_chats(made, loaded):
-  model, _ = made
+  model = made.model
   text = "Hi é"
   tokens = loaded.tokenizer.encode(text)
   right = right_tokens(model, tokens, 9)
@@ -166,7 +177,7 @@ def test_texts_and_chats(made, loaded):
 
 
 def test_log_probabilities(made, loaded):
-  model, _ = made
+  model = made.model
   request = loaded.submit([5, 6, 7], max_new_tokens=4, logprobs=True)
   loaded.run()
   with torch.no_grad():
@@ -191,7 +202,7 @@ def test_what_is_wrong_is_named(made, loaded):
   with pytest.raises(TypeError, match="heat"):
     loaded.submit([5], heat=1)
   with pytest.raises(ValueError, match="is no language model: it lacks the metadata"):
-    path = made[1].with_name("other.husk")
+    path = made.path.with_name("other.husk")
     husk.export(torch.nn.Identity(), (torch.zeros(2),), path, targets=(host_target(),))
     husk.text.load(path)
 
@@ -275,19 +286,20 @@ def program_output(name, *arguments):
 
 def test_husk_chat_prints_what_python_does(made, loaded):
   text = loaded.generate("Hi é", max_new_tokens=9)
-  plain = program_output("husk-chat", made[1], "--plain", "--prompt", "Hi é", "--max-new-tokens", 9)
+  words = ("--prompt", "Hi é", "--max-new-tokens", 9)
+  plain = program_output("husk-chat", made.path, "--plain", *words)
   assert plain.stdout.decode() == text + "\n" and b"9 tokens" in plain.stderr
   settings = {"max_new_tokens": 5, "temperature": 0.9, "seed": 8, "top_k": 90}
   chat = loaded.generate([{"role": "user", "content": "x"}], **settings)
   words = [
     word for key, value in settings.items() for word in (f"--{key}".replace("_", "-"), value)
   ]
-  found = program_output("husk-chat", made[1], "--prompt", "x", "--quiet", *words)
+  found = program_output("husk-chat", made.path, "--prompt", "x", "--quiet", *words)
   assert found.stdout.decode() == chat + "\n" and not found.stderr
-  long = program_output("husk-chat", made[1], "--plain", "--prompt", "q" * 50)
+  long = program_output("husk-chat", made.path, "--plain", "--prompt", "q" * 50)
   assert long.returncode == 4 and b"has 50 tokens, but a sequence of" in long.stderr
   lines = subprocess.run(
-    [tools.find("husk-chat"), made[1], "--quiet", "--max-new-tokens", "1"],
+    [tools.find("husk-chat"), made.path, "--quiet", "--max-new-tokens", "1"],
     input=b"a\xff\n/new\nx\n/quit\n",
     capture_output=True,
   )
@@ -381,7 +393,7 @@ def test_husk_text_measures(made, tmp_path):
 
 
 def test_the_example_in_c(made, loaded):
-  found = program_output("husk_example_llm", made[1], "x")
+  found = program_output("husk_example_llm", made.path, "x")
   request = loaded.submit([{"role": "user", "content": "x"}])
   loaded.run()
   assert found.stdout.decode() == request.text + "\n"
@@ -389,10 +401,18 @@ def test_the_example_in_c(made, loaded):
 
 def test_the_file_names_its_texts(made):
   text = subprocess.run(
-    [tools.find("husk-dump"), made[1], "--output=meta"], capture_output=True, text=True, check=True
+    [tools.find("husk-dump"), made.path, "--output=meta"],
+    capture_output=True,
+    text=True,
+    check=True,
   ).stdout
   for name in ("tokenizer", "chat_template", "roles", "generation", "model", "license", "hashes"):
     assert f"husk.text.{name}" in text
+
+
+def test_each_function_is_traced_once(made):
+  """torch.export traces a function again if one token or one row is another case in it."""
+  assert made.traces == 3
 
 
 def test_stop_texts_are_held_back():

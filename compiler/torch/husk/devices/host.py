@@ -110,7 +110,7 @@ class Host(Device):
     exported = quantized.rewrite(exported, exported is not original, self._rounds)
     # Other targets use the program that `prepared` returns for the original, too.
     is_own = exported is not original
-    program = (capture.prepared if is_own else prepared)(exported)
+    program = capture.prepared(exported, in_place=True) if is_own else prepared(exported)
     program = convolution.rewrite(program, in_place=is_own)
     program = flex.rewrite(program, in_place=is_own)
     lowerings = {

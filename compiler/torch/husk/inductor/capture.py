@@ -24,6 +24,7 @@ from . import (
   one_device,
   origins,
   patches,
+  single_calls,
   torch_compat,
   updates,
   varying,
@@ -392,12 +393,15 @@ def _do_nothing(self: InductorObject, *args: Any, **kwargs: Any) -> None:
   pass
 
 
-def prepared(exported: ExportedProgram, keep_attention: bool = False) -> ExportedProgram:
+def prepared(
+  exported: ExportedProgram, keep_attention: bool = False, in_place: bool = False
+) -> ExportedProgram:
   """The program with the operators decomposed that have no implementation at run time; attention
   stays if `keep_attention` is set. Operators that write become functional too if they write to
   copies of constants (`t = torch.tensor([1, 2]); t[0] = x`), since Inductor would take such a copy
   for a constant, or if strides decide what they change (`y = x.flatten(); y.add_(1)`), since
-  decompositions have other strides than operators. torch.vmap becomes what it maps."""
+  decompositions have other strides than operators. torch.vmap becomes what it maps. With
+  `in_place`, the program itself may be changed."""
   import torch
 
   exported = _without_views_of_prims(exported)
@@ -410,8 +414,11 @@ def prepared(exported: ExportedProgram, keep_attention: bool = False) -> Exporte
   writes_copies = torch.ops.aten.lift_fresh_copy.default in used and any(
     map(writes.written, graphs.nodes(exported))
   )
-  if not (wanted or writes_copies or any(map(_maps, used))):
-    return exported
+  if not writes_copies and not any(map(_maps, used)):
+    if not wanted:
+      return exported
+    if (separately := single_calls.decomposed(exported, wanted, in_place)) is not None:
+      return separately
   return torch_compat.functional(exported, wanted)
 
 

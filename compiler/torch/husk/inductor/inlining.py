@@ -18,26 +18,38 @@ def replace_by_parts(
   from torch._dispatch.python import enable_python_dispatcher
   from torch.fx.experimental.proxy_tensor import make_fx
 
-  module, inputs = node.graph.owning_module, tensor_inputs(node)
-  assert module is not None
+  inputs = tensor_inputs(node)
   # The dispatcher in Python keeps sizes that vary.
   with mode(node), torch.no_grad(), enable_python_dispatcher():
     parts = make_fx(call, dict(decompositions or {}))(*(each.meta["val"] for each in inputs))
+  replace_by_graph(node, parts)
+
+
+def replace_by_graph(node: torch.fx.Node, parts: torch.fx.GraphModule) -> None:
+  """Replaces a call by the nodes of a graph, whose inputs are the `tensor_inputs` of the call."""
+  import torch
+
+  module, inputs = node.graph.owning_module, tensor_inputs(node)
+  assert module is not None
   values = dict(zip(parts.graph.find_nodes(op="placeholder"), inputs, strict=True))
   for part in parts.graph.nodes:
     part.meta = {**place(node), **part.meta}
   result = inlined(module, node, parts, values)
   if isinstance(result, torch.fx.Node):
-    name = node.name
-    node.replace_all_uses_with(result)
-    module.graph.erase_node(node)
-    if result not in inputs:
-      result.name = name
+    _take_place(node, result, inputs)
     return
   for user in list(node.users):
-    user.replace_all_uses_with(result[user.args[1]])
-    module.graph.erase_node(user)
+    _take_place(user, result[user.args[1]], inputs)
   module.graph.erase_node(node)
+
+
+def _take_place(node: torch.fx.Node, result: torch.fx.Node, inputs: list[torch.fx.Node]) -> None:
+  """Puts a result in the place of a node, under its name, by which signatures know outputs."""
+  name = node.name
+  node.replace_all_uses_with(result)
+  node.graph.erase_node(node)
+  if result not in inputs:
+    result.name = name
 
 
 def tensor_inputs(node: torch.fx.Node) -> list[torch.fx.Node]:

@@ -595,7 +595,12 @@ def assumptions(exported: ExportedProgram) -> list[assumed.Assumption]:
 
 def assume(exported: ExportedProgram, conditions: list[assumed.Assumption]) -> None:
   """Adds conditions on sizes that a program, and those that are made of it, need."""
-  _assumptions[exported] = [*assumptions(exported), *conditions]
+  set_assumptions(exported, [*assumptions(exported), *conditions])
+
+
+def set_assumptions(exported: ExportedProgram, conditions: list[assumed.Assumption]) -> None:
+  """Says which conditions on sizes were assumed when a program was made."""
+  _assumptions[exported] = conditions
 
 
 def functional(exported: ExportedProgram, wanted: dict[Any, Callable[..., Any]]) -> ExportedProgram:

@@ -115,7 +115,7 @@ class SlotLayer:
   """The cache of one layer, as transformers calls it: two buffers of slots x heads x positions x
   numbers. A call writes the positions of its tokens and returns those up to `step.span`."""
 
-  is_compileable = True
+  is_compileable = False
   is_sliding = False
   is_initialized = True
 
@@ -127,7 +127,9 @@ class SlotLayer:
   ) -> tuple[torch.Tensor, torch.Tensor]:
     step = self.step
     for buffer, new in ((self.keys, key_states), (self.values, value_states)):
-      buffer[step.slots, :, step.positions] = new.transpose(1, 2).to(buffer.dtype)
+      # `buffer[...] = ` would ask whether the chunk has one token, and the program excluded it.
+      where = (step.slots, None, step.positions)
+      torch.ops.aten.index_put_(buffer, where, new.transpose(1, 2).to(buffer.dtype))
     keys, values = (step.rows_of(one)[:, :, : step.span] for one in (self.keys, self.values))
     return keys.to(key_states.dtype), values.to(value_states.dtype)
 

@@ -222,9 +222,9 @@ _ROUNDED = ("TruncToInt", "FloorToInt", "CeilToInt", "RoundToInt")
 def _small_sizes(decided: list[Any]) -> Iterator[None]:
   """While open, torch.export takes sizes that vary for 0 or more, and asks as few questions about
   them as about sizes that only the data decides. Functions that copy a tensor if they must ask
-  whether a size is 1, or whether strides are those of neighbours, which decides nothing else: they
-  hear that it is not so. `decided` gets the conditions by which the code of the model, and not an
-  operator, decides."""
+  whether a size is 1, or whether strides are those of neighbours, which decides nothing else, and
+  attention, which chooses a kernel by it: they hear that it is not so. `decided` gets the
+  conditions by which the code of the model, and not an operator, decides."""
   import torch
   from torch.fx.experimental import _config, symbolic_shapes
 
@@ -233,6 +233,7 @@ def _small_sizes(decided: list[Any]) -> Iterator[None]:
     *(aten.reshape.default, aten.flatten.using_ints, aten.reshape_as.default),
     *(torch.Tensor.reshape, torch.Tensor.flatten, torch.Tensor.reshape_as, torch.Tensor.contiguous),
     *(torch.reshape, torch.flatten),
+    *(aten.scaled_dot_product_attention.default, torch.nn.functional.scaled_dot_product_attention),
   )
   ShapeEnv: Any = symbolic_shapes.ShapeEnv
   before = ShapeEnv.evaluate_expr
