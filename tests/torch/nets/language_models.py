@@ -157,7 +157,7 @@ def compare(name, path, target):
   model = model_of(name)
   right = [right_tokens(model, prompt) for prompt in prompts()]
   husk.language.export(model, path, slots=SLOTS, max_tokens=MOST, targets=(target,))
-  loaded = husk.text.load(path, device=target.split(":")[0])
+  loaded = husk.text.load(path, device="cuda" if target.startswith("cuda") else "cpu")
   alone = []
   for prompt in prompts():
     request = loaded.submit(prompt, max_new_tokens=NEW)
