@@ -102,7 +102,14 @@ class Eight(nn.Module):
     codes, scales = self.codes_of(x)
     if self.dtype == torch.int8:
       return (torch._int_mm(codes, self.codes.T).float() * scales * self.scales.T).bfloat16()
-    return torch._scaled_mm(codes, self.codes.T, scales, self.scales.T, out_dtype=torch.bfloat16)
+    return torch._scaled_mm(
+      codes,
+      self.codes.T,
+      scales,
+      self.scales.T,
+      out_dtype=torch.bfloat16,
+      use_fast_accum=self.of != "block",  # as torchao does
+    )
 
   def weight(self):
     scales = self.scales.float()
