@@ -209,7 +209,7 @@ def test_torchao_s_operator(torchao_operator, tmp_path):
 def test_other_scales_are_not_blocks():
   def refused(x_scale, y_scale, k=256):
     x, y = fp8(4, k, seed=1), fp8(208, k, seed=2).T
-    return blocks.of_scaled_mm(blocks.arithmetic, x, y, x_scale, y_scale, None, None)
+    return blocks.scaled(blocks.arithmetic, x, y, x_scale, y_scale)
 
   good = scales(4, 2, seed=1), scales(2, 2, seed=2)
   assert refused(*good) is not NotImplemented

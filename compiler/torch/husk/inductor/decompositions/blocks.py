@@ -67,21 +67,8 @@ def table() -> dict[Any, Callable[..., Any]]:
   """The decompositions of CUDA targets by operator."""
   import torch
 
-  def scaled(
-    x: torch.Tensor,
-    y: torch.Tensor,
-    x_scale: torch.Tensor,
-    y_scale: torch.Tensor,
-    bias: torch.Tensor | None = None,
-    result_scale: torch.Tensor | None = None,
-    out_dtype: torch.dtype | None = None,
-    use_fast_accum: bool = False,
-  ) -> Any:
-    if result_scale is not None:
-      return NotImplemented
-    return of_scaled_mm(operator(), x, y, x_scale, y_scale, bias, out_dtype)
-
-  return {torch.ops.aten._scaled_mm.default: scaled, **of_torchao(operator())}
+  of_blocks = functools.partial(scaled, operator())
+  return {torch.ops.aten._scaled_mm.default: of_blocks, **of_torchao(operator())}
 
 
 def of_torchao(product: Callable[..., Any]) -> dict[Any, Callable[..., Any]]:
@@ -108,20 +95,24 @@ def of_torchao(product: Callable[..., Any]) -> dict[Any, Callable[..., Any]]:
   return {torch.ops.ao.blockwise_fp8_gemm.default: decomposed}
 
 
-def of_scaled_mm(
+def scaled(
   product: Callable[..., Any],
   x: torch.Tensor,
   y: torch.Tensor,
   x_scale: torch.Tensor,
   y_scale: torch.Tensor,
-  bias: torch.Tensor | None,
-  dtype: torch.dtype | None,
+  bias: torch.Tensor | None = None,
+  result_scale: torch.Tensor | None = None,
+  out_dtype: torch.dtype | None = None,
+  use_fast_accum: bool = False,
 ) -> Any:
   """`aten::_scaled_mm` of x with y, k x n, by `product`; NotImplemented if the scales are not those
   of blocks of 128 columns of x and of 1 or 128 of y. Scales of 128 rows of x are those of each."""
   import torch
 
   (m, k), n = x.shape, y.shape[1]
+  if result_scale is not None:
+    return NotImplemented
   if x_scale.dtype is not torch.float32 or x_scale.dim() != 2 or y_scale.dim() != 2:
     return NotImplemented
   if not isinstance(k, int) or k % _BLOCK or y_scale.shape[0] != k // _BLOCK:
@@ -131,7 +122,7 @@ def of_scaled_mm(
   if tuple(x_scale.shape) != (m, k // _BLOCK):
     x_scale = x_scale.repeat_interleave(_BLOCK, 0)[:m]
   columns = 1 if y_scale.shape[1] == n else _BLOCK
-  made = product(x, x_scale, y.mT, y_scale.mT, columns, dtype or x.dtype)
+  made = product(x, x_scale, y.mT, y_scale.mT, columns, out_dtype or x.dtype)
   return made if bias is None else made + bias
 
 
