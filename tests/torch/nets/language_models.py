@@ -155,8 +155,8 @@ def right_tokens(model, prompt):
 def compare(name, path, target):
   """How many texts differ, alone and together."""
   model = model_of(name)
-  right = [right_tokens(model, prompt) for prompt in prompts()]
   husk.language.export(model, path, slots=SLOTS, max_tokens=MOST, targets=(target,))
+  right = [right_tokens(model, prompt) for prompt in prompts()]
   loaded = husk.text.load(path, device="cuda" if target.startswith("cuda") else "cpu")
   alone = []
   for prompt in prompts():
