@@ -116,8 +116,8 @@ class Description:
     for constant in node["inner"]:
       if constant["kind"] != "EnumConstantDecl":
         continue
-      given = [one["value"] for one in constant.get("inner", []) if "value" in one]
-      value = int(given[0]) if given else value + 1
+      initializers = [one["value"] for one in constant.get("inner", []) if "value" in one]
+      value = int(initializers[0]) if initializers else value + 1
       if constant["name"].startswith(("HUSK_", "kDL")):
         self.constants[constant["name"]] = value
 

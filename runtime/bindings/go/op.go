@@ -82,9 +82,9 @@ func View[T Element](a Arg) ([]T, error) {
 func huskGoOp(context *C.husk_op_context, args *C.husk_op_arg, count C.uint32_t,
 	failure *C.husk_error) (status C.husk_status) {
 	function := cgo.Handle(uintptr(context.user)).Value().(func([]Arg) error)
-	given := make([]Arg, int(count))
-	for i := range given {
-		given[i].arg = (*C.husk_op_arg)(unsafe.Add(unsafe.Pointer(args), i*C.sizeof_husk_op_arg))
+	arguments := make([]Arg, int(count))
+	for i := range arguments {
+		arguments[i].arg = (*C.husk_op_arg)(unsafe.Add(unsafe.Pointer(args), i*C.sizeof_husk_op_arg))
 	}
 	// A panic must not pass through the frames of the library.
 	defer func() {
@@ -92,7 +92,7 @@ func huskGoOp(context *C.husk_op_context, args *C.husk_op_arg, count C.uint32_t,
 			status = fail(failure, Kernel, fmt.Sprintf("the operator's function panicked: %v", reason))
 		}
 	}()
-	err := function(given)
+	err := function(arguments)
 	if err == nil {
 		return C.HUSK_OK
 	}

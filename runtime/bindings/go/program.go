@@ -283,17 +283,17 @@ func UpdateConstantPart[T Element](p *Program, name string, first uint64, elemen
 	if !isOf[T](info.DType) {
 		return fits(info, elements)
 	}
-	given := bytesOf(elements)
+	data := bytesOf(elements)
 	size := uint64(unsafe.Sizeof(*new(T)))
 	if most := info.Bytes/size + 1; first > most {
 		first = most // so that the product fits; the call refuses it
 	}
 	part := (*C.husk_constant_part)(C.calloc(1, C.sizeof_husk_constant_part))
 	defer C.free(unsafe.Pointer(part))
-	bytes := C.CBytes(given)
+	bytes := C.CBytes(data)
 	defer C.free(bytes)
 	part.constant, part.bytes = index, bytes
-	part.offset, part.size = C.uint64_t(first*size), C.uint64_t(len(given))
+	part.offset, part.size = C.uint64_t(first*size), C.uint64_t(len(data))
 	defer runtime.KeepAlive(p)
 	return check(C.husk_program_update_constant_parts(p.handle, part, 1, &failure), &failure)
 }

@@ -280,12 +280,12 @@ type tensorWithSizes struct {
 // NewSession creates a session.
 func (p *Program) NewSession(options SessionOptions) (*Session, error) {
 	var failure C.husk_error
-	given := C.husk_session_options{struct_size: C.sizeof_husk_session_options}
-	given.mode = C.int32_t(options.Mode)
-	given.memory_limit = C.uint64_t(options.MemoryLimit)
-	given.loop_limit = C.uint64_t(options.LoopLimit)
+	settings := C.husk_session_options{struct_size: C.sizeof_husk_session_options}
+	settings.mode = C.int32_t(options.Mode)
+	settings.memory_limit = C.uint64_t(options.MemoryLimit)
+	settings.loop_limit = C.uint64_t(options.LoopLimit)
 	session := &Session{program: p}
-	status := C.husk_session_create(p.handle, &given, &session.handle, &failure)
+	status := C.husk_session_create(p.handle, &settings, &session.handle, &failure)
 	if err := check(status, &failure); err != nil {
 		return nil, err
 	}

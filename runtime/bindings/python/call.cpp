@@ -31,11 +31,11 @@ std::string argument_names(const Nesting& nesting) {
 
 // Finds which keyword is not an argument of the function.
 [[noreturn]] void throw_unknown_keyword(const FunctionInfo& info, const Nesting& nesting,
-                                        size_t given, PyObject* kwargs) {
+                                        size_t positional_count, PyObject* kwargs) {
   for (nb::handle key : dict_keys(kwargs)) {
     bool known = false, twice = false;
     for (size_t i = 0; i < nesting.positional_names.size(); ++i)
-      if (nesting.positional_names[i].equal(key)) (i < given ? twice : known) = true;
+      if (nesting.positional_names[i].equal(key)) (i < positional_count ? twice : known) = true;
     for (const nb::object& expected : nesting.keywords.keys()) known |= expected.equal(key);
     if (twice) throw_type_error(info.name + "() got two values for '" + printable(key) + "'");
     if (!known)
@@ -48,16 +48,17 @@ std::string argument_names(const Nesting& nesting) {
 // Writes the leaves of the arguments to `leaves`.
 void flatten_arguments(const FunctionInfo& info, const Nesting& nesting, PyObject* args,
                        PyObject* kwargs, nb::object* leaves) {
-  const size_t given = static_cast<size_t>(PyTuple_Size(args)), n = nesting.positional.size();
-  if (given > n)
+  const size_t positional_count = static_cast<size_t>(PyTuple_Size(args)),
+               n = nesting.positional.size();
+  if (positional_count > n)
     throw_type_error(info.name + "() takes " + std::to_string(n) + " positional arguments, " +
-                     std::to_string(given) + " were passed: it was exported with " +
+                     std::to_string(positional_count) + " were passed: it was exported with " +
                      argument_names(nesting));
   size_t used = 0;
   for (size_t i = 0; i < n; ++i) {
     const nb::object& name = nesting.positional_names[i];
     nb::object value;
-    if (i < given) {
+    if (i < positional_count) {
       value = nb::borrow(PyTuple_GetItem(args, static_cast<Py_ssize_t>(i)));
     } else if (kwargs && !name.is_none()) {
       value = dict_item(kwargs, name.ptr());
@@ -85,7 +86,7 @@ void flatten_arguments(const FunctionInfo& info, const Nesting& nesting, PyObjec
     nesting.keywords.children()[i].flatten(value, leaves, key);
   }
   if (kwargs && static_cast<size_t>(PyDict_Size(kwargs)) != used)
-    throw_unknown_keyword(info, nesting, given, kwargs);
+    throw_unknown_keyword(info, nesting, positional_count, kwargs);
 }
 
 [[noreturn]] void throw_wrong_kind(const FunctionInfo::Value& input, const char* expected,
@@ -261,14 +262,14 @@ class Call {
   }
 
   void bind_outputs(nb::handle out) {
-    std::vector<nb::object> given(out.is_none() ? 0 : info_.outputs.size());
-    if (!out.is_none()) nesting_->results.flatten(out, given.data(), "out");
+    std::vector<nb::object> destinations(out.is_none() ? 0 : info_.outputs.size());
+    if (!out.is_none()) nesting_->results.flatten(out, destinations.data(), "out");
     uint64_t free_bytes = session_.output_limit;
     for (size_t i = 0; i < info_.outputs.size(); ++i) {
       const FunctionInfo::Value& output = info_.outputs[i];
       Result& result = frame_.results[i];
       husk_value& value = frame_.outputs[i];
-      const bool is_given = !out.is_none() && !given[i].is_none();
+      const bool is_given = !out.is_none() && !destinations[i].is_none();
       value.kind = output.kind;
       if (output.kind != HUSK_VALUE_TENSOR || result.dynamic) {
         if (is_given)
@@ -279,7 +280,7 @@ class Call {
         continue;
       }
       if (is_given) {
-        result.use(given[i].ptr(), output.name.c_str());
+        result.use(destinations[i].ptr(), output.name.c_str());
         check_device("output", output, result.view(), program_.engine());
       } else {
         if (result.bytes() > free_bytes) throw_output_limit(output);

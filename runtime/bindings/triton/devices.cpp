@@ -94,26 +94,26 @@ Error Devices::open(int32_t gpu, Device* device) {
     *device = known;
     return nullptr;
   }
-  Device made;
-  made.gpu = gpu;
+  Device entry;
+  entry.gpu = gpu;
   husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
-  options.port = husk_port_find(made.is_gpu() ? "cuda" : "host");
-  options.device_index = made.is_gpu() ? gpu : 0;
+  options.port = husk_port_find(entry.is_gpu() ? "cuda" : "host");
+  options.device_index = entry.is_gpu() ? gpu : 0;
   options.allow_host_images = 1;  // who writes to the model repository is trusted
   options.require_op_contracts = 1;
   options.log = log_husk;
   if (threads_.parallel) options.threads = &threads_;
   husk_error error;
-  if (husk_engine_create(&options, &made.engine, &error) != HUSK_OK) return fail(error);
+  if (husk_engine_create(&options, &entry.engine, &error) != HUSK_OK) return fail(error);
   husk_port_properties properties = HUSK_PORT_PROPERTIES_INIT;
-  if (husk_ops_add_all(made.engine, &error) != HUSK_OK ||
-      husk_engine_properties(made.engine, &properties, &error) != HUSK_OK) {
-    husk_engine_release(made.engine);
+  if (husk_ops_add_all(entry.engine, &error) != HUSK_OK ||
+      husk_engine_properties(entry.engine, &properties, &error) != HUSK_OK) {
+    husk_engine_release(entry.engine);
     return fail(error);
   }
-  made.memory_bytes = properties.memory_bytes;
-  devices_.push_back(made);
-  *device = made;
+  entry.memory_bytes = properties.memory_bytes;
+  devices_.push_back(entry);
+  *device = entry;
   return nullptr;
 }
 

@@ -56,10 +56,10 @@ Error Model::program(int32_t gpu, const Program** program) {
   }
   Device device;
   HUSK_TRITON_TRY(devices_->open(gpu, &device));
-  std::unique_ptr<Program> made;
-  HUSK_TRITON_TRY(Program::open(folder_, file_, settings_, device, &made));
-  *program = made.get();
-  programs_.push_back(std::move(made));
+  std::unique_ptr<Program> entry;
+  HUSK_TRITON_TRY(Program::open(folder_, file_, settings_, device, &entry));
+  *program = entry.get();
+  programs_.push_back(std::move(entry));
   return nullptr;
 }
 

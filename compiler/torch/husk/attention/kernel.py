@@ -155,11 +155,11 @@ def _over(first, rest, top, total, begin, end, whole, SEEN: tl.constexpr, q_firs
     unit: tl.constexpr = factor if mask is None else 1.0     # the factor that scores still lack
     if mask is not None:
       at = mask + far * mask_column + mask_at[:, None] + (inside * mask_column)[None, :]
-      given = tl.load(at, mask=(inside < left)[None, :], other=0) if BOUNDED else tl.load(at)
+      mask_tile = tl.load(at, mask=(inside < left)[None, :], other=0) if BOUNDED else tl.load(at)
       if mask.dtype.element_ty == tl.int1:
-        scores = tl.where(given, scores * factor, float("-inf"))
+        scores = tl.where(mask_tile, scores * factor, float("-inf"))
       else:
-        scores = scores * factor + given.to(tl.float32) * 1.4426950408889634
+        scores = scores * factor + mask_tile.to(tl.float32) * 1.4426950408889634
     if SEEN == "some":
       scores = _seen(scores, inside, left, query - start, CAUSAL)
     elif SEEN == "both":

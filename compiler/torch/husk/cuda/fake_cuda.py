@@ -237,7 +237,9 @@ def _keep_dtypes_of_norms(module: torch.fx.GraphModule, signature: Any) -> None:
       with module.graph.inserting_after(node):
         converted = module.graph.call_function(torch.ops.aten.to.dtype, (node, value.dtype))
       converted.meta = dict(node.meta)
-      node.replace_all_uses_with(converted, lambda user, made=converted: user is not made)
+      node.replace_all_uses_with(
+        converted, lambda user, conversion=converted: user is not conversion
+      )
       renamed[node.name] = converted.name
   for spec in signature.output_specs:
     if spec.arg.name in renamed:
@@ -321,10 +323,10 @@ def _fallback(check_operator: Callable[[str], None]) -> Callable[..., Any]:
       return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device="cuda:0")
 
     with no_dispatch():
-      given = [zeros(value) for value in flat_args]
-      args, kwargs = pytree.tree_unflatten(given, args_spec)
+      leaves = [zeros(value) for value in flat_args]
+      args, kwargs = pytree.tree_unflatten(leaves, args_spec)
       results = op(*args, **kwargs)
-    tensors = (value for value in given if isinstance(value, torch.Tensor))
+    tensors = (value for value in leaves if isinstance(value, torch.Tensor))
     storages = {tensor.untyped_storage()._cdata for tensor in tensors}
     with fake_mode:
       return pytree.tree_map(fake, results)

@@ -48,8 +48,8 @@ def replacements(target: Target, tuned: Tuning) -> Iterator[Replacement]:
   marking = rounded_weights.marking(append)
   yield select_algorithm.TritonTemplate, "maybe_append_choice", marking
   for template in (conv.conv2d_template, conv.conv3d_template):
-    made = functools.partial(_with_tf32_as_torch_is_set, functools.partial(marking, template))
-    yield template, "maybe_append_choice", made
+    method = functools.partial(_with_tf32_as_torch_is_set, functools.partial(marking, template))
+    yield template, "maybe_append_choice", method
   yield InductorChoices, "get_conv_configs", _with_more_tiles(InductorChoices.get_conv_configs)
   prepared = functools.partialmethod(_with_exact_tiles, BaseConfigHeuristic.preprocess_mm_configs)
   yield BaseConfigHeuristic, "preprocess_mm_configs", prepared

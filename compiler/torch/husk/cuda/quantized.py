@@ -724,18 +724,18 @@ def _even_before_odd(rows: InductorObject) -> InductorObject:
   from torch._inductor.lowering import lowerings as table
   from torch._inductor.virtualized import V
 
-  made = _made.setdefault(V.graph, {})
+  copies = _made.setdefault(V.graph, {})
   m, k = rows.get_size()
   name = rows.get_name()
   key = (name, str(rows.get_dtype()), str(m), str(k))
   # Rows that a step has written since are others, and parts of rows have the same name.
-  if key not in made or name in V.graph.mutated_buffers:
+  if key not in copies or name in V.graph.mutated_buffers:
     aten = torch.ops.aten
     halves = table[aten.reshape.default](ir.TensorBox(ir.StorageBox(rows)), [m, k // 2, 2])
     halves = table[aten.permute.default](halves, [2, 0, 1])
     copy = table[aten.clone.default](halves, memory_format=torch.contiguous_format)
-    made[key] = ir.ExternKernel.require_contiguous(ir.ExternKernel.realize_input(copy))
-  return made[key]
+    copies[key] = ir.ExternKernel.require_contiguous(ir.ExternKernel.realize_input(copy))
+  return copies[key]
 
 
 def _rows_in_memory(input: InductorObject) -> InductorObject:

@@ -46,7 +46,7 @@ class _Folder:
   results: list[Tensor] = dataclasses.field(default_factory=list)
   lines: list[str] = dataclasses.field(default_factory=list)  # of the constants
   # By the text of what makes a result: its constant. Functions share what they make alike.
-  made: dict[str, Buffer] = dataclasses.field(default_factory=dict)
+  constants_by_text: dict[str, Buffer] = dataclasses.field(default_factory=dict)
 
 
 def fold(program: Program, targets: Iterable[str], names: Names) -> None:
@@ -80,13 +80,13 @@ def _fold_variant(variant: Variant, folder: _Folder, names: Names) -> None:
   for buffer in results:
     needed = steps.leading_to(buffer, moved)
     text = _text(needed, buffer)
-    if text not in folder.made:
+    if text not in folder.constants_by_text:
       constant = Buffer(
         names.take(f"{steps.name(buffer, needed)}.folded"), "constant", buffer.bytes
       )
-      folder.made[text] = constant
+      folder.constants_by_text[text] = constant
       new.append((buffer, needed, constant))
-    constants[buffer] = folder.made[text]
+    constants[buffer] = folder.constants_by_text[text]
   _add(folder, steps, new)
   gone = {id(statement) for statement in moved}
   used = {row for one in walk(variant.statements) if id(one) not in gone for row in one.rows()}

@@ -111,8 +111,8 @@ class HostKernels(Backend):
         f"kernel {name}: called with {len(call_args)} arguments, it takes {len(kernel.types)}"
       )
     arguments: list[LaunchArg] = [
-      ViewArg(access, given) if kind == "ptr" else ValueArg(given)
-      for kind, access, given in zip(kernel.types, kernel.access, call_args)
+      ViewArg(access, argument) if kind == "ptr" else ValueArg(argument)
+      for kind, access, argument in zip(kernel.types, kernel.access, call_args)
     ]
     return KernelCall(self.prefix + kernel.name, (1, 1, 1), arguments)
 

@@ -25,13 +25,13 @@ def folder(command: Sequence[str], headers: str) -> pathlib.Path | None:
   """The folder that has NAME and its precompiled form for a compiler with its options, or None if
   this machine has none. A failure of any kind gives None: then the compiler reads the headers."""
   try:
-    made = _cache() / key(command, headers)
-    if (made / f"{NAME}.gch").is_file():
-      return made
-    if not made.is_dir():  # The first time: the folder tells the next call that this one was made.
-      made.mkdir(parents=True)
+    path = _cache() / key(command, headers)
+    if (path / f"{NAME}.gch").is_file():
+      return path
+    if not path.is_dir():  # The first time: the folder tells the next call that this one was made.
+      path.mkdir(parents=True)
       return None
-    return made if _make(made, command, headers) else None
+    return path if _make(path, command, headers) else None
   except (OSError, subprocess.SubprocessError):
     return None
 
@@ -52,9 +52,9 @@ def _version(compiler: str) -> str:
   return torch_compat.tool_output([compiler, "--version"])
 
 
-def _make(made: pathlib.Path, command: Sequence[str], headers: str) -> bool:
+def _make(path: pathlib.Path, command: Sequence[str], headers: str) -> bool:
   """Writes the files aside and renames them, since other processes may do the same."""
-  with tempfile.TemporaryDirectory(dir=made) as name:
+  with tempfile.TemporaryDirectory(dir=path) as name:
     aside = pathlib.Path(name)
     (aside / NAME).write_text(headers)
     done = subprocess.run(
@@ -62,6 +62,6 @@ def _make(made: pathlib.Path, command: Sequence[str], headers: str) -> bool:
     )
     if done.returncode:
       return False
-    os.replace(aside / NAME, made / NAME)
-    os.replace(aside / f"{NAME}.gch", made / f"{NAME}.gch")
+    os.replace(aside / NAME, path / NAME)
+    os.replace(aside / f"{NAME}.gch", path / f"{NAME}.gch")
   return True

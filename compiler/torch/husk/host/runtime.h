@@ -253,15 +253,15 @@ int omp_in_parallel() noexcept {
 }  // extern "C"
 
 // The body of an entry: executes the kernel and returns 0, or the number of the check that failed.
-#define HUSK_ENTRY(...)                                 \
-  husk_kernels::Body* const outer = husk_kernels::body; \
-  const auto run = [](void* given) {                    \
-    void** const params = static_cast<void**>(given);   \
-    (void)params;                                       \
-    __VA_ARGS__;                                        \
-  };                                                    \
-  const int check = husk_kernels::landing(run, params); \
-  husk_kernels::body = outer;                           \
+#define HUSK_ENTRY(...)                                        \
+  husk_kernels::Body* const outer = husk_kernels::body;        \
+  const auto run = [](void* untyped_params) {                  \
+    void** const params = static_cast<void**>(untyped_params); \
+    (void)params;                                              \
+    __VA_ARGS__;                                               \
+  };                                                           \
+  const int check = husk_kernels::landing(run, params);        \
+  husk_kernels::body = outer;                                  \
   return check
 
 // Ends the current call with the check `number` if the condition is false.

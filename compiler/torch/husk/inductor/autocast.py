@@ -160,19 +160,19 @@ def _cast_arguments(module: torch.fx.GraphModule, node: torch.fx.Node, state: St
   _check(node, result)
   casts: dict[int, Any] = {}  # by the identity of a tensor
   tensors = {id(leaf) for leaf in pytree.tree_leaves((args, kwargs))}
-  for op, given, options, _ in recorded:
-    if op is not torch.ops.aten._to_copy.default or id(given[0]) not in tensors:
+  for op, arguments, options, _ in recorded:
+    if op is not torch.ops.aten._to_copy.default or id(arguments[0]) not in tensors:
       break
-    if set(options) != {"dtype"} or id(given[0]) in casts:
+    if set(options) != {"dtype"} or id(arguments[0]) in casts:
       break
-    casts[id(given[0])] = options["dtype"]
+    casts[id(arguments[0])] = options["dtype"]
 
   def cast(value: Any) -> Any:
     return value if id(value) not in casts else value.to(casts[id(value)])
 
   with mode, torch.no_grad():
-    given = pytree.tree_map(cast, (args, kwargs))
-  if calls({}, *given)[1] != kinds[len(casts) :]:
+    cast_inputs = pytree.tree_map(cast, (args, kwargs))
+  if calls({}, *cast_inputs)[1] != kinds[len(casts) :]:
     _replace_by_parts(node, state)
     return
   done: dict[torch.fx.Node, torch.fx.Node] = {}
@@ -183,12 +183,12 @@ def _cast_arguments(module: torch.fx.GraphModule, node: torch.fx.Node, state: St
       return each
     if each not in done:
       with module.graph.inserting_before(node):
-        made = module.graph.call_function(
+        converted = module.graph.call_function(
           torch.ops.aten._to_copy.default, (each,), {"dtype": casts[id(value)]}
         )
       with mode, torch.no_grad():
-        made.meta = {**inlining.place(node), "val": value.to(casts[id(value)])}
-      done[each] = made
+        converted.meta = {**inlining.place(node), "val": value.to(casts[id(value)])}
+      done[each] = converted
     return done[each]
 
   node.args, node.kwargs = map_arg((node.args, node.kwargs), cast_node)

@@ -92,9 +92,9 @@ def _decode(self: Any, rel_codes: torch.Tensor, boxes: Sequence[torch.Tensor]) -
   out the dimension of the classes if there are no boxes."""
   import torch
 
-  given = torch.cat(list(boxes))
+  all_boxes = torch.cat(list(boxes))
   classes = rel_codes.shape[-1] // 4
-  return self.decode_single(rel_codes, given).reshape(given.shape[0], classes, 4)
+  return self.decode_single(rel_codes, all_boxes).reshape(all_boxes.shape[0], classes, 4)
 
 
 def _paste_masks(

@@ -61,12 +61,12 @@ def move(module: torch.fx.GraphModule, device: torch.device) -> Kept:
   return kept
 
 
-def values(module: torch.fx.GraphModule, given: Sequence[Any], kept: Kept) -> list[Any]:
+def values(module: torch.fx.GraphModule, examples: Sequence[Any], kept: Kept) -> list[Any]:
   """The example values of a graph that was moved."""
   placeholders = module.graph.find_nodes(op="placeholder")
   return [
     node.meta["val"] if node.name in kept.inputs else value
-    for node, value in zip(placeholders, given, strict=True)
+    for node, value in zip(placeholders, examples, strict=True)
   ]
 
 
@@ -152,11 +152,11 @@ def _name_device(node: torch.fx.Node, device: torch.device) -> None:
 
   if _is_copy(node):
     node.target, node.args, node.kwargs = torch.ops.aten.clone.default, node.args[:1], {}
-  given: Any = map_aggregate(
+  arguments: Any = map_aggregate(
     (node.args, node.kwargs),
     lambda value: device if isinstance(value, torch.device) and value.type == "cpu" else value,
   )
-  node.args, node.kwargs = given
+  node.args, node.kwargs = arguments
   if node.kwargs.get("pin_memory"):
     node.kwargs = {**node.kwargs, "pin_memory": False}
 
@@ -191,9 +191,11 @@ def _is_read_only(node: torch.fx.Node) -> bool:
     if not isinstance(user.target, torch._ops.OpOverload):
       return False
     arguments = user.target._schema.arguments
-    given = [*zip(arguments, user.args)]
-    given += [(each, user.kwargs[each.name]) for each in arguments if each.name in user.kwargs]
-    for argument, value in given:
+    argument_values = [*zip(arguments, user.args)]
+    argument_values += [
+      (each, user.kwargs[each.name]) for each in arguments if each.name in user.kwargs
+    ]
+    for argument, value in argument_values:
       if value is node and argument.is_write:
         return False
   return True

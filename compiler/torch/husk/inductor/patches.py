@@ -144,8 +144,8 @@ def _among_keys_in_a_row(search: Callable[..., Any], keys: int) -> Callable[...,
   from torch._inductor import ir, lowering
 
   def lowered(*args: Any, **options: Any) -> Any:
-    given = args[keys]
-    own = lowering.clone(given) if isinstance(given.data, ir.BaseView) else given
+    key_tensor = args[keys]
+    own = lowering.clone(key_tensor) if isinstance(key_tensor.data, ir.BaseView) else key_tensor
     own.realize()
     own = ir.ExternKernel.require_contiguous(own)
     return search(*args[:keys], own, *args[keys + 1 :], **options)

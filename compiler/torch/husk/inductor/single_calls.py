@@ -77,9 +77,9 @@ def _traced(node: torch.fx.Node, wanted: Mapping[Any, Callable[..., Any]]) -> An
   values = [each.meta["val"] for each in inputs]
   stays = False
 
-  def call(*given: Any) -> Any:
+  def call(*operands: Any) -> Any:
     nonlocal stays
-    known = dict(zip(inputs, given, strict=True))
+    known = dict(zip(inputs, operands, strict=True))
     arguments, keywords = map_arg((node.args, node.kwargs), known.__getitem__)
     result = wanted[node.target](*arguments, **keywords)
     stays = result is NotImplemented

@@ -89,11 +89,11 @@ _FOR_EXPORT = {
 }
 
 
-def options_in_process(given: dict[str, Any]) -> dict[str, Any]:
-  """The options for torch.compile with the options `given` by the user."""
+def options_in_process(user_options: dict[str, Any]) -> dict[str, Any]:
+  """The options for torch.compile, with the `user_options`."""
   from torch._inductor import config
 
-  with config.patch(fallback_random=given.get("fallback_random", config.fallback_random)):
+  with config.patch(fallback_random=user_options.get("fallback_random", config.fallback_random)):
     found = options({})
   return {key: value for key, value in found.items() if key not in _FOR_EXPORT}
 
@@ -664,9 +664,9 @@ def copied_graph(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
   graph = copy.deepcopy(module.graph)
   for node, copied_node in zip(module.graph.nodes, graph.nodes):
     copied_node.name = node.name
-  made: Any = _make_graph_module(module, graph)
-  made.meta = dict(module.meta)
-  return made
+  copied_module: Any = _make_graph_module(module, graph)
+  copied_module.meta = dict(module.meta)
+  return copied_module
 
 
 @contextlib.contextmanager

@@ -119,18 +119,18 @@ def _options(
   options."""
   from torch._inductor import config, list_mode_options
 
-  given = dict(options)
-  run_mode = given.pop("mode", "auto")
+  inductor_options = dict(options)
+  run_mode = inductor_options.pop("mode", "auto")
   if run_mode not in MODES:
     raise ValueError(f"mode {run_mode!r}: give one of {', '.join(map(repr, MODES))}")
-  libraries = given.pop("libraries", None)
+  libraries = inductor_options.pop("libraries", None)
   if libraries not in (None, True, False):
     raise ValueError(f"libraries={libraries!r}: give True or False")
   known = config.get_config_copy()
-  for name in given:
+  for name in inductor_options:
     if name.replace("-", "_") not in known or name in _DECIDED:
       raise ValueError(f'torch.compile(backend="husk") has no option {name!r}')
-  patches = {**(list_mode_options(mode) if mode else {}), **given}
+  patches = {**(list_mode_options(mode) if mode else {}), **inductor_options}
   patches = {name.replace("-", "_"): value for name, value in patches.items()}
   if libraries is None and run_mode != "graph" and not patches.get("triton.cudagraphs"):
     libraries = True

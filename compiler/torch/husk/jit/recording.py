@@ -76,12 +76,12 @@ def without_history(args: Any) -> Any:
 
   copies: dict[int, torch.Tensor] = {}
 
-  def given(value: torch.Tensor) -> torch.Tensor:
+  def leaf_or_copy(value: torch.Tensor) -> torch.Tensor:
     if value.is_leaf:
       return value
     return copies.setdefault(id(value), value.clone())
 
-  return pytree.tree_map_only(torch.Tensor, given, args)
+  return pytree.tree_map_only(torch.Tensor, leaf_or_copy, args)
 
 
 def tensor_key(value: torch.Tensor) -> tuple[Any, ...]:
@@ -120,11 +120,11 @@ class _Recorder:
     written = source.written
     versions = [_version(value) for value in arguments]
     # The call is not the user's, so it leaves the buffers of the model as they are.
-    given = [
+    inputs = [
       value.clone() if isinstance(value, torch.Tensor) and name in written else value
       for name, value in zip(source.input_names(), arguments, strict=True)
     ]
-    returned = self._program(*given)
+    returned = self._program(*inputs)
     outputs = list(returned) if isinstance(returned, tuple) else [returned]
     outputs = outputs[: len(source.outputs)]
     for index, value in enumerate(outputs):

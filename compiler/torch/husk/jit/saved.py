@@ -196,13 +196,13 @@ class FunctionWriter:
     self._name_locals()
     result_paths, results, result_spec = self._flat(result)
     self._write_results([signature.path_name(path) for path in result_paths], results)
-    given = [leaf.name for leaf in self.leaves]
-    nested_args, nested_kwargs = pytree.tree_unflatten(given, spec)
+    leaf_names = [leaf.name for leaf in self.leaves]
+    nested_args, nested_kwargs = pytree.tree_unflatten(leaf_names, spec)
     return signature.nesting(
       list(nested_args),
       nested_kwargs,
       pytree.tree_unflatten(self.output_names, result_spec),
-      given,
+      leaf_names,
       self.output_names,
     )
 
@@ -544,28 +544,28 @@ class FunctionWriter:
         self._require_static(wanted)
         before = one.storage_offset() * one.element_size()
         return buffer, dtype, str(int(offset) + begin - before), size
-    for given, leaf in zip(self.values, self.leaves):
-      if _is_tensor(given) and given.untyped_storage()._cdata == storage:
+    for argument, leaf in zip(self.values, self.leaves):
+      if _is_tensor(argument) and argument.untyped_storage()._cdata == storage:
         self._require_static(wanted)
-        self._declare(leaf, given)
-        before = given.storage_offset() * given.element_size()
+        self._declare(leaf, argument)
+        before = argument.storage_offset() * argument.element_size()
         return leaf.name, dtype, str(begin - before), size
     if id(value) in self.known:
       return self.weights.row(value, self.known[id(value)], False).name, dtype, "0", size
     raise Unsupported(f"the result {wanted} is no output of the graph: {self.callee.name} makes it")
 
-  def _declare(self, leaf: Leaf, given: torch.Tensor) -> None:
+  def _declare(self, leaf: Leaf, tensor: torch.Tensor) -> None:
     """Declares the memory of an argument that the program does not use."""
     if leaf.name in self.declared:
       return
     self.declared.add(leaf.name)
-    sizes = ", ".join(map(str, given.shape))
-    self.inputs[leaf.index] = f"{leaf.name} tensor {hir.dtype(given.dtype)} [{sizes}]"
+    sizes = ", ".join(map(str, tensor.shape))
+    self.inputs[leaf.index] = f"{leaf.name} tensor {hir.dtype(tensor.dtype)} [{sizes}]"
     self.head += [
-      f"check_stride({leaf.name}, {dim}, {stride})" for dim, stride in enumerate(given.stride())
+      f"check_stride({leaf.name}, {dim}, {stride})" for dim, stride in enumerate(tensor.stride())
     ]
-    size = span(given.shape, given.stride()) * given.element_size()
-    self.head.append(f"buffer {leaf.name} of input bytes {size} align {given.element_size()}")
+    size = span(tensor.shape, tensor.stride()) * tensor.element_size()
+    self.head.append(f"buffer {leaf.name} of input bytes {size} align {tensor.element_size()}")
 
   def _require_static(self, wanted: str) -> None:
     if self._is_dynamic():

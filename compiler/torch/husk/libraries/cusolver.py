@@ -63,8 +63,8 @@ def _constraint(op: Any, layouts: dict[str, str]) -> Constraint:
       name: _placed(tensor, layouts[name] == _COLUMNS or layouts[name] == _SIDES and left)
       for name, tensor in tensors.items()
     }
-    given = [placed.get(argument.name, value) for argument, value in zip(schema, args)]
-    return tuple(given), {name: placed.get(name, value) for name, value in kwargs.items()}
+    placed_args = [placed.get(argument.name, value) for argument, value in zip(schema, args)]
+    return tuple(placed_args), {name: placed.get(name, value) for name, value in kwargs.items()}
 
   return constrain
 

@@ -33,7 +33,7 @@ class _Filled:
   """A tensor that operators fill: the operator that makes it, the number that it begins with, and
   the views and writes in their order."""
 
-  made: torch.fx.Node
+  factory: torch.fx.Node
   number: Any
   steps: list[torch.fx.Node]
   writes: list[torch.fx.Node]
@@ -50,13 +50,13 @@ def evaluated(exported: ExportedProgram) -> ExportedProgram:
     value = _value(filled, program)
     node = next((one for one, other in known if _is_same(value, other)), None)
     if node is None:
-      node = _placeholder(program, specs, filled.made, f"filled_{len(known)}")
+      node = _placeholder(program, specs, filled.factory, f"filled_{len(known)}")
       constants[f"filled_{len(known)}"] = value
       known.append((node, value))
     for write in reversed(filled.writes):
       program.graph.erase_node(write)
-    filled.made.replace_all_uses_with(node)
-    program.graph.erase_node(filled.made)
+    filled.factory.replace_all_uses_with(node)
+    program.graph.erase_node(filled.factory)
     for step in reversed(filled.steps):
       if step not in filled.writes and not step.users:
         program.graph.erase_node(step)
@@ -151,7 +151,7 @@ def _aliases(node: torch.fx.Node) -> bool:
 
 
 def _filled(
-  made: torch.fx.Node,
+  factory: torch.fx.Node,
   number: Callable[..., Any],
   order: dict[torch.fx.Node, int],
   known: dict[torch.fx.Node, torch.Tensor],
@@ -160,9 +160,9 @@ def _filled(
   is not known, if something reads the tensor before the last write, or if it is a result."""
   import torch
 
-  value, first = made.meta.get("val"), None
+  value, first = factory.meta.get("val"), None
   try:
-    first = number(*made.args)
+    first = number(*factory.args)
   except TypeError:  # a number that is a keyword
     return None
   if not isinstance(value, torch.Tensor) or not isinstance(first, (int, float, bool)):
@@ -174,7 +174,7 @@ def _filled(
   steps: list[torch.fx.Node] = []
   writes: list[torch.fx.Node] = []
   readers: list[torch.fx.Node] = []
-  waiting = [made]
+  waiting = [factory]
   while waiting:
     tensor = waiting.pop()
     for user in tensor.users:
@@ -198,7 +198,7 @@ def _filled(
   last = max(map(order.__getitem__, writes))
   if any(order[reader] < last for reader in readers):
     return None
-  return _Filled(made, first, sorted([*steps, *writes], key=order.__getitem__), writes)
+  return _Filled(factory, first, sorted([*steps, *writes], key=order.__getitem__), writes)
 
 
 def _value(filled: _Filled, program: ExportedProgram) -> torch.Tensor:
@@ -206,9 +206,9 @@ def _value(filled: _Filled, program: ExportedProgram) -> torch.Tensor:
   import torch
   from torch.fx.node import map_arg
 
-  fake = filled.made.meta["val"]
+  fake = filled.factory.meta["val"]
   result = torch.full(tuple(fake.shape), filled.number, dtype=fake.dtype, device=fake.device)
-  values: dict[torch.fx.Node, Any] = {filled.made: result, **_lifted(program)}
+  values: dict[torch.fx.Node, Any] = {filled.factory: result, **_lifted(program)}
   with torch.no_grad():
     for step in filled.steps:
       arguments: Any = map_arg(step.args, values.__getitem__)
@@ -219,7 +219,7 @@ def _value(filled: _Filled, program: ExportedProgram) -> torch.Tensor:
 
 
 def _placeholder(
-  program: ExportedProgram, specs: list[Any], made: torch.fx.Node, name: str
+  program: ExportedProgram, specs: list[Any], replaced: torch.fx.Node, name: str
 ) -> torch.fx.Node:
   """The input of the program for a constant that takes the place of a node, before its own inputs.
   `specs` gets its row."""
@@ -230,7 +230,7 @@ def _placeholder(
   first = before[place] if place < len(before) else next(iter(program.graph.nodes))
   with program.graph.inserting_before(first):
     node = program.graph.placeholder(f"c_{name}")
-  node.meta["val"] = made.meta["val"]
+  node.meta["val"] = replaced.meta["val"]
   specs.insert(place, InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(node.name), name, None))
   return node
 

@@ -233,10 +233,10 @@ def _tree(
   """How the names of an exported program nest, as `nesting` returns it."""
   in_spec, out_spec = exported.call_spec.in_spec, exported.call_spec.out_spec
   assert in_spec is not None and out_spec is not None
-  given = [value.name for value in inputs]
+  input_names = [value.name for value in inputs]
   returned = [value.name for value in outputs]
-  args, kwargs = trees.filled(in_spec, given)
-  return nesting(args, kwargs, trees.filled(out_spec, returned), given, returned)
+  args, kwargs = trees.filled(in_spec, input_names)
+  return nesting(args, kwargs, trees.filled(out_spec, returned), input_names, returned)
 
 
 def nesting(

@@ -83,10 +83,10 @@ def _dispatched_class() -> Any:
       operator = getattr(overloads, "default", None) or getattr(overloads, "int", None)
       if operator is not None:
         for tensor in filter(_only_dispatched, pytree.tree_leaves((args, kwargs))):
-          given = _as_dispatched(operator, args, kwargs)
+          call_arguments = _as_dispatched(operator, args, kwargs)
           # What the subclass calls comes here, too.
           with contextlib.suppress(NotImplementedError), self:
-            found = type(tensor).__torch_dispatch__(operator, (type(tensor),), *given)
+            found = type(tensor).__torch_dispatch__(operator, (type(tensor),), *call_arguments)
             if found is not NotImplemented:
               return found
           break
@@ -177,5 +177,5 @@ def _made(description: _Description | torch.dtype, parts: Iterator[torch.Tensor]
     return part if part.dtype == description else part.view(description)
   kind, context, size, strides, inner = description
   tensors = {name: _made(one, parts) for name, one in inner.items()}
-  made: Any = kind
-  return made.__tensor_unflatten__(tensors, context, size, strides)
+  subclass: Any = kind
+  return subclass.__tensor_unflatten__(tensors, context, size, strides)

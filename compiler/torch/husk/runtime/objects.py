@@ -71,10 +71,10 @@ def _split(
   elif names and all(hasattr(value, name) for name in names):
     parts, known = [getattr(value, name) for name in names], True
   else:
-    given = value if isinstance(value, (tuple, list)) else _taken_apart(value)
-    if given is None and count == 1 and not names:
-      given = (value,)
-    parts, known = list(given or ()), given is not None
+    sequence = value if isinstance(value, (tuple, list)) else _taken_apart(value)
+    if sequence is None and count == 1 and not names:
+      sequence = (value,)
+    parts, known = list(sequence or ()), sequence is not None
   if not known or len(parts) != count:
     fields = f" or a dict with {', '.join(map(repr, map(printable, names)))}" if names else ""
     raise TypeError(

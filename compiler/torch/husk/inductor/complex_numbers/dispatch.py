@@ -29,15 +29,15 @@ def _pair_class() -> Any:
 
     @staticmethod
     def __new__(cls: Any, parts: Parts) -> Any:
-      made: Any = torch.Tensor._make_wrapper_subclass(
+      pair: Any = torch.Tensor._make_wrapper_subclass(
         cls,
         parts.re.size(),
         strides=parts.re.stride(),
         dtype=parts.re.dtype.to_complex(),
         device=parts.re.device,
       )
-      made.parts = parts
-      return made
+      pair.parts = parts
+      return pair
 
     @classmethod
     def __torch_dispatch__(

@@ -172,7 +172,7 @@ class _Rewriting:
       try:
         value = self._traced(
           node,
-          lambda call, given: _like(call(op, *given), node.meta.get("val")),
+          lambda call, arguments: _like(call(op, *arguments), node.meta.get("val")),
           _plain((args, kwargs)),
         )
       except dispatch.Missing:
@@ -195,14 +195,16 @@ class _Rewriting:
     destination, source = node.args[:2]
     assert isinstance(destination, torch.fx.Node) and isinstance(source, torch.fx.Node)
     self._read(destination)
-    given = self._read(source)
+    source_value = self._read(source)
     with self.graph.inserting_before(node):
-      value = self._traced(node, lambda call, given: stacked(dispatch.parts_of(given)), given)
+      value = self._traced(
+        node, lambda call, operand: stacked(dispatch.parts_of(operand)), source_value
+      )
       real = self.reals[destination]
       copy = self.graph.call_function(torch.ops.aten.copy_.default, (real, value))
       copy.meta.update(node.meta)
       copy.meta["val"] = real.meta["val"]
-    self.values[node] = given
+    self.values[node] = source_value
     self.replaced.append(node)
 
   def _visit_strided(self, node: torch.fx.Node) -> None:
@@ -219,7 +221,7 @@ class _Rewriting:
       rest = [torch.fx.map_arg(one, self._read) for one in rest]
       self.values[node] = self._traced(
         node,
-        lambda call, given: strided.computed(node.target, layout, *given),
+        lambda call, arguments: strided.computed(node.target, layout, *arguments),
         [source, *rest],
       )
     self.replaced.append(node)
@@ -238,7 +240,7 @@ class _Rewriting:
       return node
     return self._traced(
       node,
-      lambda call, given: torch.view_as_complex(stacked(dispatch.parts_of(given))),
+      lambda call, operand: torch.view_as_complex(stacked(dispatch.parts_of(operand))),
       self.values[node],
     )
 
@@ -295,16 +297,18 @@ class _Rewriting:
     delattr(owner, own)
     owner.register_buffer(own, self.real_constants[value])
 
-  def _traced(self, node: torch.fx.Node, function: Callable[[Any, Any], Any], given: Any) -> Any:
-    """Inserts what `function(call, given)` computes, in which `call` calls an operator. `given` and
-    the results have nodes for tensors, and Parts of nodes for complex ones."""
+  def _traced(
+    self, node: torch.fx.Node, function: Callable[[Any, Any], Any], arguments: Any
+  ) -> Any:
+    """Inserts what `function(call, arguments)` computes, in which `call` calls an operator.
+    `arguments` and the results have nodes for tensors, and Parts of nodes for complex ones."""
     import torch
     from torch._dispatch.python import enable_python_dispatcher
     from torch.fx.experimental.proxy_tensor import make_fx
     from torch.utils import _pytree as pytree
 
     leaves, tree = pytree.tree_flatten(
-      given, is_leaf=lambda leaf: isinstance(leaf, (Parts, torch.fx.Node))
+      arguments, is_leaf=lambda leaf: isinstance(leaf, (Parts, torch.fx.Node))
     )
     inputs: list[torch.fx.Node] = []
     for leaf in leaves:
@@ -344,9 +348,9 @@ class _Rewriting:
         compute(*values)  # finds the constants, which are arguments of the graph
       traced = make_fx(compute)(*values, *constants.values())
     for name in constants:
-      made = self.graph.get_attr(name)
-      made.meta["val"] = constants[name]
-      inputs.append(made)
+      node_of_constant = self.graph.get_attr(name)
+      node_of_constant.meta["val"] = constants[name]
+      inputs.append(node_of_constant)
     return _filled(results[0], self._inserted(traced, inputs, node))
 
   def _constant(

@@ -165,12 +165,12 @@ def _of_each_part(places: Sequence[int], op: Any, *args: Any, **kwargs: Any) -> 
     return op(data[0], _part(data[1], False), *args[2:], **kwargs)
 
   def call(imaginary: bool) -> Any:
-    given = list(args)
+    part_args = list(args)
     for place in places:
-      if place < len(given):
-        value = given[place] if wide is None else _with_dtype(given[place], wide)
-        given[place] = _part(value, imaginary)
-    return op(*given, **kwargs)
+      if place < len(part_args):
+        value = part_args[place] if wide is None else _with_dtype(part_args[place], wide)
+        part_args[place] = _part(value, imaginary)
+    return op(*part_args, **kwargs)
 
   re = call(False)
   if kept is not None and not kept.is_complex:

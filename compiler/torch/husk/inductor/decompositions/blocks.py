@@ -89,8 +89,8 @@ def of_torchao(product: Callable[..., Any]) -> dict[Any, Callable[..., Any]]:
     *outer, k = a.shape
     a_scales = a_scales.reshape(-1, k // block)
     chosen = product if block == _BLOCK else arithmetic
-    made = chosen(a.reshape(-1, k), a_scales, b, b_scales, block, torch.bfloat16)
-    return made.reshape(*outer, b.shape[0])
+    result = chosen(a.reshape(-1, k), a_scales, b, b_scales, block, torch.bfloat16)
+    return result.reshape(*outer, b.shape[0])
 
   return {torch.ops.ao.blockwise_fp8_gemm.default: decomposed}
 
@@ -122,8 +122,8 @@ def scaled(
   if tuple(x_scale.shape) != (m, k // _BLOCK):
     x_scale = x_scale.repeat_interleave(_BLOCK, 0)[:m]
   columns = 1 if y_scale.shape[1] == n else _BLOCK
-  made = product(x, x_scale, y.mT, y_scale.mT, columns, out_dtype or x.dtype)
-  return made if bias is None else made + bias
+  result = product(x, x_scale, y.mT, y_scale.mT, columns, out_dtype or x.dtype)
+  return result if bias is None else result + bias
 
 
 # The columns of a block of aten::_scaled_mm, and of the template of GPUs.

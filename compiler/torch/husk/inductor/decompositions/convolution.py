@@ -60,10 +60,10 @@ def _convolution(
   # A kernel of one element has no dilation.
   dilation = tuple(1 if size == 1 else d for size, d in zip(kernel, dilation))
   if x.dim() == weight.dim() - 1:
-    made = _convolve(
+    batch = _convolve(
       x.unsqueeze(0), weight, bias, stride, padding, dilation, transposed, output_padding, groups
     )
-    return made.squeeze(0)
+    return batch.squeeze(0)
   channels = int(weight.shape[1])
   products = channels * math.prod(kernel)
   has_template = x.dtype in (torch.float16, torch.bfloat16, torch.float32)

@@ -41,6 +41,6 @@ def _index_fill(x: torch.Tensor, dim: int, index: torch.Tensor, value: Any) -> A
   order = order_in_memory(x)
   if all(isinstance(stride, int) for stride in strides):
     order = sorted(order, key=lambda d: -strides[d])
-  given = x.permute(order).clone(memory_format=torch.contiguous_format)
-  filled = torch.index_fill(given, order.index(dim % x.dim()), index, value)
+  contiguous_copy = x.permute(order).clone(memory_format=torch.contiguous_format)
+  filled = torch.index_fill(contiguous_copy, order.index(dim % x.dim()), index, value)
   return filled.permute([order.index(d) for d in range(x.dim())])

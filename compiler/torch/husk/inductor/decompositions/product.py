@@ -66,11 +66,11 @@ def scaled(
   y, or one for each block."""
   import torch
 
-  made = blocks.scaled(
+  block_product = blocks.scaled(
     blocks.arithmetic, x, y, x_scale, y_scale, bias, result_scale, out_dtype, use_fast_accum
   )
-  if made is not NotImplemented:
-    return made
+  if block_product is not NotImplemented:
+    return block_product
   shapes = (x_scale.shape, (x.shape[0], 1)), (y_scale.shape, (1, y.shape[1]))
   known = all(tuple(shape) in ((), (1,), (1, 1), of_rows) for shape, of_rows in shapes)
   if not known or result_scale is not None or x_scale.dtype is not torch.float32:

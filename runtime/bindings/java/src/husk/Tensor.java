@@ -80,13 +80,13 @@ public final class Tensor {
     return tensor;
   }
 
-  private static Tensor sized(DType dtype, long given, long[] sizes) {
+  private static Tensor sized(DType dtype, long count, long[] sizes) {
     Tensor tensor = of(dtype, sizes);
     long needed = tensor.memory.capacity() / dtype.size();
-    if (given != needed) {
+    if (count != needed) {
       throw HuskException.invalid(
           "%d elements for a tensor %s %s, which needs %d",
-          given, dtype, Arrays.toString(sizes), needed);
+          count, dtype, Arrays.toString(sizes), needed);
     }
     return tensor;
   }

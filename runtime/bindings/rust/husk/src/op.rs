@@ -170,15 +170,15 @@ unsafe extern "C" fn call_op(
     error: *mut husk_error,
 ) -> i32 {
     let op = &*((*context).user as *const OpFunction);
-    let given = slice_of(args, count as usize);
-    let result = if given.len() > MAX_ARGS {
+    let raw_args = slice_of(args, count as usize);
+    let result = if raw_args.len() > MAX_ARGS {
         Err(invalid(format!("{} arguments; at most {} are possible", count, MAX_ARGS)))
     } else {
-        let mut args: [OpArg<'_>; MAX_ARGS] = std::array::from_fn(|i| match i < given.len() {
-            true => arg_of(given, i),
+        let mut args: [OpArg<'_>; MAX_ARGS] = std::array::from_fn(|i| match i < raw_args.len() {
+            true => arg_of(raw_args, i),
             false => OpArg::None,
         });
-        guarded(|| (op.function)(&mut args[..given.len()]))
+        guarded(|| (op.function)(&mut args[..raw_args.len()]))
             .unwrap_or_else(|| Err(Error::new(Status::Kernel, "the operator's function panicked")))
     };
     match result {

@@ -83,8 +83,8 @@ impl Layout {
 /// Whether strides are those of a contiguous tensor. That of a single element does not matter.
 pub(crate) fn is_contiguous(sizes: &[i64], strides: &[i64]) -> bool {
     let mut stride = 1;
-    sizes.iter().zip(strides).rev().all(|(&size, &given)| {
-        let fits = size <= 1 || given == stride;
+    sizes.iter().zip(strides).rev().all(|(&size, &actual_stride)| {
+        let fits = size <= 1 || actual_stride == stride;
         stride *= size.max(1);
         fits
     })
@@ -96,13 +96,13 @@ pub(crate) fn invalid(text: String) -> Error {
 
 pub(crate) const CPU: DLDevice = DLDevice { device_type: kDLCPU as u32, device_id: 0 };
 
-fn same_count(given: usize, layout: &Layout) -> Result<(), Error> {
-    if given == layout.count() {
+fn same_count(count: usize, layout: &Layout) -> Result<(), Error> {
+    if count == layout.count() {
         return Ok(());
     }
     let sizes = &layout.sizes[..layout.rank];
     let text =
-        format!("{} elements for the sizes {:?}, which need {}", given, sizes, layout.count());
+        format!("{} elements for the sizes {:?}, which need {}", count, sizes, layout.count());
     Err(invalid(text))
 }
 
