@@ -159,10 +159,10 @@ def http_request(tensor):
   """Returns the body of a request, and the bytes of the JSON with which it begins."""
   import tritonclient.http as client
 
-  given = client.InferInput("input", tensor.shape, conftest.datatype(tensor))
-  given.set_data_from_numpy(tensor)
+  request_input = client.InferInput("input", tensor.shape, conftest.datatype(tensor))
+  request_input.set_data_from_numpy(tensor)
   wanted = client.InferRequestedOutput("output")
-  return client.InferenceServerClient.generate_request_body([given], outputs=[wanted])
+  return client.InferenceServerClient.generate_request_body([request_input], outputs=[wanted])
 
 
 def random_rows(model, count):

@@ -88,15 +88,15 @@ def make(name, options):
   import torch
 
   torch.manual_seed(0)
-  made = (
+  parts = (
     {"six": six, "gpt": gpt}[name](options.small)
     if name in ("six", "gpt")
     else transformer(name, options.small)
   )
-  model = made[0].requires_grad_(False)
+  model = parts[0].requires_grad_(False)
   if options.device == "cpu" and name != "llama":
     model = model.float()
-  return (model, *made[1:])
+  return (model, *parts[1:])
 
 
 def write_inputs(name, inputs, function, folder):
@@ -131,11 +131,11 @@ def aoti(name, options):
     configs = (
       {"max_autotune": True, "coordinate_descent_tuning": True} if options.tune == "max" else {}
     )
-    made = options.dir / f"{name}.{options.tune}.making.pt2"
+    temporary_path = options.dir / f"{name}.{options.tune}.making.pt2"
     torch._inductor.aoti_compile_and_package(
-      exported, package_path=str(made), inductor_configs=configs
+      exported, package_path=str(temporary_path), inductor_configs=configs
     )
-  made.rename(options.dir / f"{name}.{options.tune}.pt2")
+  temporary_path.rename(options.dir / f"{name}.{options.tune}.pt2")
   print(f"{time.perf_counter() - begin:.0f} s")
 
 
@@ -154,17 +154,17 @@ def husk(name, options):
     )
   write_inputs(name, inputs, function, options.dir)
   begin = time.perf_counter()
-  made = options.dir / f"{name}.{options.tune}.making.husk"
+  temporary_path = options.dir / f"{name}.{options.tune}.making.husk"
   exporter.export(
     model,
     args,
-    made,
+    temporary_path,
     dynamic_shapes=shapes,
     function=function,
     tune=options.tune,
     targets=["host:avx2" if options.device == "cpu" else f"cuda:{options.target}"],
   )
-  made.rename(options.dir / f"{name}.{options.tune}.husk")
+  temporary_path.rename(options.dir / f"{name}.{options.tune}.husk")
   print(f"{time.perf_counter() - begin:.0f} s")
 
 

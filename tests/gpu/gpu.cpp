@@ -113,21 +113,21 @@ bool Place::exists(int index, husk_error* error) {
 }
 
 void* Place::alloc(size_t bytes) {
-  void* made = nullptr;
+  void* address = nullptr;
   husk_error error;
-  require(port.alloc(device, bytes, &made, &error), error);
+  require(port.alloc(device, bytes, &address, &error), error);
   const std::lock_guard<std::mutex> lock(mutex);
-  memory.push_back(made);
-  return made;
+  memory.push_back(address);
+  return address;
 }
 
 void* Place::stream() {
-  void* made = nullptr;
+  void* handle = nullptr;
   husk_error error;
-  require(port.stream_create(device, &made, &error), error);
+  require(port.stream_create(device, &handle, &error), error);
   const std::lock_guard<std::mutex> lock(mutex);
-  streams.push_back(made);
-  return made;
+  streams.push_back(handle);
+  return handle;
 }
 
 void Place::upload(void* stream, void* to, const void* from, size_t bytes) {

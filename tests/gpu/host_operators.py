@@ -100,16 +100,16 @@ def pack(folder, names):
   batch = Dim("batch", min=1, max=64)
   for name in names or MODELS:
     path, shapes = folder / f"{name}.husk", ({0: batch}, {0: batch})
-    given = tuple(inputs(3))
-    husk.export(model_of(name), given, path, dynamic_shapes=shapes, targets=("cuda:h200",))
+    args = tuple(inputs(3))
+    husk.export(model_of(name), args, path, dynamic_shapes=shapes, targets=("cuda:h200",))
     print(name, flush=True)
 
 
-def eager(name, given):
+def eager(name, args):
   """The results of eager mode: on the GPU, or on the CPU if there is none."""
   model, device = model_of(name), "cuda" if torch.cuda.is_available() else "cpu"
   with torch.no_grad(), torch.device(device):
-    results = model.to(device)(*(each.to(device) for each in given))
+    results = model.to(device)(*(each.to(device) for each in args))
   return [each.cpu() for each in (results if isinstance(results, tuple) else (results,))]
 
 
@@ -117,12 +117,12 @@ def check(folder, husk_run, names):
   wrong = 0
   for name in names or MODELS:
     for batch in BATCHES:
-      given = inputs(batch)
-      right = eager(name, given)
+      args = inputs(batch)
+      right = eager(name, args)
       for mode in ("list", "auto"):
         try:
           artifact = pathlib.Path(folder) / f"{name}.husk"
-          ours, _ = attention.run(husk_run, artifact, given, f"--mode={mode}", "--repeat=20")
+          ours, _ = attention.run(husk_run, artifact, args, f"--mode={mode}", "--repeat=20")
           off = max(attention.difference(*pair) for pair in zip(ours, right, strict=True))
         except (RuntimeError, ValueError) as error:
           wrong += 1
@@ -140,22 +140,22 @@ def check(folder, husk_run, names):
 def time(folder, husk_run, names):
   for name in names or TIMED:
     for batch in BATCHES:
-      given = inputs(batch)
+      args = inputs(batch)
       _, text = attention.run(
-        husk_run, pathlib.Path(folder) / f"{name}.husk", given, "--mode=list", "--repeat=200"
+        husk_run, pathlib.Path(folder) / f"{name}.husk", args, "--mode=list", "--repeat=200"
       )
       ours = re.search(r"median ([0-9.]+) us", text)[1]
-      print(f"{name:12} {batch:3}  husk {ours:>9} us, eager {eager_time(name, given):9.1f} us")
+      print(f"{name:12} {batch:3}  husk {ours:>9} us, eager {eager_time(name, args):9.1f} us")
 
 
-def eager_time(name, given, repeat=50):
+def eager_time(name, args, repeat=50):
   """Microseconds of a call in eager mode, until its results are there."""
-  model, given = model_of(name).cuda(), [each.cuda() for each in given]
+  model, args = model_of(name).cuda(), [each.cuda() for each in args]
   times = []
   with torch.no_grad(), torch.device("cuda"):
     for _ in range(repeat):
       begin = clock.perf_counter()
-      model(*given)
+      model(*args)
       torch.cuda.synchronize()
       times.append((clock.perf_counter() - begin) * 1e6)
   return sorted(times)[repeat // 2]

@@ -50,17 +50,17 @@ struct Resident {
   double all = 0, anonymous = 0;
 
   static Resident now() {
-    Resident made;
+    Resident resident;
     std::ifstream status("/proc/self/status");
     std::string line;
     while (std::getline(status, line)) {
       long kib = 0;
       if (std::sscanf(line.c_str(), "VmRSS: %ld kB", &kib) == 1)
-        made.all = static_cast<double>(kib) / 1024;
+        resident.all = static_cast<double>(kib) / 1024;
       if (std::sscanf(line.c_str(), "RssAnon: %ld kB", &kib) == 1)
-        made.anonymous = static_cast<double>(kib) / 1024;
+        resident.anonymous = static_cast<double>(kib) / 1024;
     }
-    return made;
+    return resident;
   }
   void print(const char* when, const Resident& than) const {
     std::printf("  resident %-22s %8.1f MiB (%8.1f without files'), %+.1f (%+.1f)\n", when, all,

@@ -34,8 +34,8 @@ struct Tensor {
 int main(int argc, char** argv) {
   if (argc < 3) give_up("husk_gpu_open FILE INPUTS [repeats]");
   const int repeats = argc > 3 ? std::atoi(argv[3]) : 9;
-  Inputs given;
-  if (!given.read(argv[2])) give_up(std::string("cannot read ") + argv[2]);
+  Inputs input_file;
+  if (!input_file.read(argv[2])) give_up(std::string("cannot read ") + argv[2]);
   Driver driver;
   CUdeviceptr some = driver.alloc(1 << 20);  // memory that the driver allocates lazily
   require(driver.cuMemsetD8_v2_(some, 0, 1 << 20), "cuMemsetD8");
@@ -48,9 +48,9 @@ int main(int argc, char** argv) {
   husk_session* session = loaded->session(HUSK_MODE_LIST, false);
   const double created = now();
   const Resident after_open = Resident::now();
-  const uint32_t function = loaded->function(given.function.c_str());
+  const uint32_t function = loaded->function(input_file.function.c_str());
   std::vector<husk_value> inputs;
-  for (const Input& input : given.inputs) {
+  for (const Input& input : input_file.inputs) {
     husk_value value = {HUSK_VALUE_TENSOR, 0, {}};
     value.as.tensor = &(new Tensor(driver, input))->dl;  // The memory lives as long as the program.
     inputs.push_back(value);

@@ -49,8 +49,8 @@ class Output(nn.Module):
 
 
 def image(name, batch):
-  made = image_models.model(name).half()
-  return made, (image_models.image(batch, name).half(),)
+  model = image_models.model(name).half()
+  return model, (image_models.image(batch, name).half(),)
 
 
 def layer(name):
@@ -65,15 +65,15 @@ def tokens(batch, length):
 def bert(batch, length):
   from transformers import BertConfig, BertModel
 
-  made = BertModel(BertConfig(num_hidden_layers=1)).half()
-  return Output(made, "input_ids"), (tokens(batch, length),)
+  model = BertModel(BertConfig(num_hidden_layers=1)).half()
+  return Output(model, "input_ids"), (tokens(batch, length),)
 
 
 def vit(batch):
   from transformers import ViTConfig, ViTModel
 
-  made = ViTModel(ViTConfig(num_hidden_layers=1)).half()
-  return Output(made, "pixel_values"), (torch.zeros(batch, 3, 224, 224).half(),)
+  model = ViTModel(ViTConfig(num_hidden_layers=1)).half()
+  return Output(model, "pixel_values"), (torch.zeros(batch, 3, 224, 224).half(),)
 
 
 def whisper(batch):
@@ -81,15 +81,15 @@ def whisper(batch):
   from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
   sizes = dict(d_model=768, encoder_attention_heads=12, encoder_ffn_dim=3072)
-  made = WhisperEncoder(WhisperConfig(encoder_layers=1, **sizes)).half()
-  return Output(made, "input_features"), (torch.zeros(batch, 80, 3000).half(),)
+  model = WhisperEncoder(WhisperConfig(encoder_layers=1, **sizes)).half()
+  return Output(model, "input_features"), (torch.zeros(batch, 80, 3000).half(),)
 
 
 def gpt2(batch, length):
   from transformers import GPT2Config, GPT2LMHeadModel
 
-  made = GPT2LMHeadModel(GPT2Config(n_layer=1, use_cache=False)).half()
-  return Output(made, "input_ids"), (tokens(batch, length),)
+  model = GPT2LMHeadModel(GPT2Config(n_layer=1, use_cache=False)).half()
+  return Output(model, "input_ids"), (tokens(batch, length),)
 
 
 def llama(batch, length):
@@ -105,21 +105,21 @@ def llama(batch, length):
 
 def models():
   """Functions that make a model and its arguments, by name."""
-  made = {}
+  makers = {}
   for batch in (1, 8):
     for name in IMAGES:
-      made[f"{name}.{batch}"] = functools.partial(image, name, batch)
-    made[f"vit.{batch}"] = functools.partial(vit, batch)
-    made[f"whisper_small.{batch}"] = functools.partial(whisper, batch)
+      makers[f"{name}.{batch}"] = functools.partial(image, name, batch)
+    makers[f"vit.{batch}"] = functools.partial(vit, batch)
+    makers[f"whisper_small.{batch}"] = functools.partial(whisper, batch)
     for length in (1, 128, 512):
-      made[f"bert.{batch}.{length}"] = functools.partial(bert, batch, length)
-      made[f"gpt2.{batch}.{length}"] = functools.partial(gpt2, batch, length)
-      made[f"llama.{batch}.{length}"] = functools.partial(llama, batch, length)
+      makers[f"bert.{batch}.{length}"] = functools.partial(bert, batch, length)
+      makers[f"gpt2.{batch}.{length}"] = functools.partial(gpt2, batch, length)
+      makers[f"llama.{batch}.{length}"] = functools.partial(llama, batch, length)
   for name, (_, _, kernel, _, _, groups, _) in layer_times.LAYERS.items():
     if kernel > 1 and groups == 1:
       for batch in layer_times.BATCHES:
-        made[f"layer.{name}.{batch}"] = functools.partial(layer, f"{name}.{batch}")
-  return made
+        makers[f"layer.{name}.{batch}"] = functools.partial(layer, f"{name}.{batch}")
+  return makers
 
 
 def problems(name, target):
@@ -190,8 +190,10 @@ def main():
   failed = 0
   context = multiprocessing.get_context("spawn")
   with concurrent.futures.ProcessPoolExecutor(options.jobs, context) as pool:
-    made = {name: pool.submit(problems, name, options.target) for name in options.names or models()}
-    for name, result in made.items():
+    futures = {
+      name: pool.submit(problems, name, options.target) for name in options.names or models()
+    }
+    for name, result in futures.items():
       error = result.exception()
       failed += error is not None
       if error:

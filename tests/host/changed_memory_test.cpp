@@ -161,11 +161,11 @@ void add_calls_with_places(std::deque<Call>& calls) {
       .f32({n});
   // Many columns, so that Husk asks while rows are exchanged.
   constexpr int64_t rows = 40, columns = 1 << 15;
-  const auto diagonal = [&](Call& made) -> Call& {
-    made.tensor(f32, {rows, rows});
-    auto* elements = static_cast<float*>(made.args.back().data);
+  const auto diagonal = [&](Call& solver_call) -> Call& {
+    solver_call.tensor(f32, {rows, rows});
+    auto* elements = static_cast<float*>(solver_call.args.back().data);
     for (int64_t i = 0; i < rows; ++i) elements[i * rows + i] = 2;
-    return made;
+    return solver_call;
   };
   for (const int64_t adjoint : {0, 1}) {
     diagonal(call("aten::linalg_lu_solve"))
@@ -223,29 +223,30 @@ class ChangedMemory : public HostDevice {
  protected:
   static constexpr int64_t kMaxQuestions = 40;
 
-  husk_status run(const Call& made, Changer& changer) {
-    const husk_op& row = op(made.name);
+  husk_status run(const Call& op_call, Changer& changer) {
+    const husk_op& row = op(op_call.name);
     husk_op_context context = context_of(row);
     context.cancel = Changer::answer;
     context.cancel_user = &changer;
     error = {};
-    return row.call(&context, made.args.data(), static_cast<uint32_t>(made.args.size()), &error);
+    return row.call(&context, op_call.args.data(), static_cast<uint32_t>(op_call.args.size()),
+                    &error);
   }
   // The memory of the tensors, but not of the workspace, which is the session's own.
-  std::vector<std::vector<unsigned char>*> changeable(Call& made) {
-    const std::vector<Entry> entries = parse_contract(op(made.name).contract);
+  std::vector<std::vector<unsigned char>*> changeable(Call& op_call) {
+    const std::vector<Entry> entries = parse_contract(op(op_call.name).contract);
     std::vector<std::vector<unsigned char>*> blocks;
-    for (std::vector<unsigned char>& block : made.blocks()) {
+    for (std::vector<unsigned char>& block : op_call.blocks()) {
       bool is_workspace = false;
-      for (size_t i = 0; i < made.args.size(); ++i)
-        is_workspace |= made.args[i].data == block.data() && entries[i].name == "workspace";
+      for (size_t i = 0; i < op_call.args.size(); ++i)
+        is_workspace |= op_call.args[i].data == block.data() && entries[i].name == "workspace";
       if (!is_workspace) blocks.push_back(&block);
     }
     return blocks;
   }
   // Changes the memory at several questions of the call.
-  void change(Call& made) {
-    Changer changer{changeable(made), Contents::Zeros, -1, -1};
+  void change(Call& op_call) {
+    Changer changer{changeable(op_call), Contents::Zeros, -1, -1};
     std::vector<std::vector<unsigned char>> before;
     for (const auto* block : changer.blocks) before.push_back(*block);
     const auto restore = [&] {
@@ -253,9 +254,9 @@ class ChangedMemory : public HostDevice {
         std::memcpy(changer.blocks[i]->data(), before[i].data(), before[i].size());
     };
     changer.end_at = kMaxQuestions + 1;
-    const husk_status status = run(made, changer);
+    const husk_status status = run(op_call, changer);
     const int64_t questions = changer.asked;
-    ASSERT_GT(questions, 0) << made.name;
+    ASSERT_GT(questions, 0) << op_call.name;
     if (questions > kMaxQuestions) return;  // such a call takes long, and others are like it
     ASSERT_EQ(status, HUSK_OK) << error.text;
     const int64_t step = questions / 3 + 1;
@@ -267,9 +268,9 @@ class ChangedMemory : public HostDevice {
         changer.change_at = at;
         changer.asked = 0;
         changer.end_at = 100 * questions + 10000;
-        (void)run(made, changer);
+        (void)run(op_call, changer);
         EXPECT_LT(changer.asked, changer.end_at)
-            << made.name << " goes on for ever after a change at question " << at;
+            << op_call.name << " goes on for ever after a change at question " << at;
       }
     }
     restore();

@@ -455,11 +455,11 @@ void add_endless_calls(std::deque<Call>& calls) {
 namespace {
 
 // Adds matrices of 90 rows that have an inverse and a Cholesky factor.
-Call& matrices(Call& made, int64_t count = 9) {
-  made.tensor(HUSK_F32, {count, 90, 90}, 1);
-  auto* elements = static_cast<float*>(made.args.back().data);
+Call& matrices(Call& op_call, int64_t count = 9) {
+  op_call.tensor(HUSK_F32, {count, 90, 90}, 1);
+  auto* elements = static_cast<float*>(op_call.args.back().data);
   for (int64_t i = 0; i < count * 90; ++i) elements[i * 90 + i % 90] = 2;
-  return made;
+  return op_call;
 }
 
 }  // namespace

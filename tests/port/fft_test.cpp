@@ -66,7 +66,7 @@ TEST_F(CudaFft, LinesOfComplexNumbers) {
       for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i * 5 % 11) - 5;
       const FftTensor x = tensor({3, n, 2}, values), y = tensor({3, n, 2});
       ASSERT_EQ(enqueue(op.call, arguments(x, 1, inverse, y)), HUSK_OK) << error.text;
-      const std::vector<float> made = read(static_cast<const float*>(y.memory), values.size());
+      const std::vector<float> results = read(static_cast<const float*>(y.memory), values.size());
       for (int64_t line = 0; line < 3; ++line)
         for (int64_t k = 0; k < n; ++k) {
           std::complex<double> sum = 0;
@@ -77,8 +77,8 @@ TEST_F(CudaFft, LinesOfComplexNumbers) {
                                        static_cast<double>(n));
           }
           const size_t at = static_cast<size_t>(2 * (line * n + k));
-          EXPECT_NEAR(made[at], sum.real(), 1e-4);
-          EXPECT_NEAR(made[at + 1], sum.imag(), 1e-4);
+          EXPECT_NEAR(results[at], sum.real(), 1e-4);
+          EXPECT_NEAR(results[at + 1], sum.imag(), 1e-4);
         }
     }
 }
@@ -88,9 +88,9 @@ TEST_F(CudaFft, KeepsItsInput) {
   const std::vector<float> values = {1, 0, 2, -1, 3, 0};
   const FftTensor x = tensor({3, 2}, values), y = tensor({4});
   ASSERT_EQ(enqueue(op.call, arguments(x, 1, 1, y)), HUSK_OK) << error.text;
-  const std::vector<float> made = read(static_cast<const float*>(y.memory), 4);
+  const std::vector<float> results = read(static_cast<const float*>(y.memory), 4);
   const float right[] = {8, 0, 0, -4};
-  for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(made[i], right[i], 1e-6) << i;
+  for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(results[i], right[i], 1e-6) << i;
   EXPECT_EQ(read(static_cast<const float*>(x.memory), 6), values);
 }
 

@@ -181,27 +181,27 @@ async def tokens_of(served, asked):
 
 
 def test_a_stream_of_several_tensors(steps):
-  given = {
+  inputs = {
     "image": np.ones(2, np.float32),
     "start": np.array([2]),
     "gain": np.array([1.5], np.float32),
     "position": np.array([3]),
   }
-  tokens = asyncio.run(tokens_of(steps, request.read(given, {"max_tokens": 3})))
+  tokens = asyncio.run(tokens_of(steps, request.read(inputs, {"max_tokens": 3})))
   assert tokens == [2, TABLE[2, 3], TABLE[TABLE[2, 3], 3]]  # the request gives the position
   for name, status, text in (
     ("gain", 400, "nothing gives its input 'gain', which is neither an output of both functions"),
     ("start", 400, "lacks input 'start'"),
   ):
-    less = {key: value for key, value in given.items() if key != name}
+    less = {key: value for key, value in inputs.items() if key != name}
     with pytest.raises(RequestError, match=text) as caught:
       asyncio.run(tokens_of(steps, request.read(less, {})))
     assert caught.value.status == status
-  wrong = {**given, "gain": np.array([1])}
+  wrong = {**inputs, "gain": np.array([1])}
   with pytest.raises(RequestError, match="'gain' has the type int64, must be FP32"):
     asyncio.run(tokens_of(steps, request.read(wrong, {})))
   with pytest.raises(RequestError, match="has no input 'more'"):
-    asyncio.run(tokens_of(steps, request.read({**given, "more": given["start"]}, {})))
+    asyncio.run(tokens_of(steps, request.read({**inputs, "more": inputs["start"]}, {})))
 
 
 def test_an_output_goes_to_the_input_of_its_name(steps):
@@ -209,12 +209,12 @@ def test_an_output_goes_to_the_input_of_its_name(steps):
   decode = steps._signatures["decode"]
   outputs = [dataclasses.replace(one, name=one.name.removesuffix("_2")) for one in decode.outputs]
   steps._signatures["decode"] = dataclasses.replace(decode, outputs=tuple(outputs))
-  given = {
+  inputs = {
     "image": np.ones(2, np.float32),
     "start": np.array([1]),
     "gain": np.array([1.5], np.float32),
   }
-  tokens = asyncio.run(tokens_of(steps, request.read(given, {"max_tokens": 5})))
+  tokens = asyncio.run(tokens_of(steps, request.read(inputs, {"max_tokens": 5})))
   expected, position = [1], 2
   while len(expected) < 5:
     expected.append(int(TABLE[expected[-1], position]))
@@ -225,13 +225,13 @@ def test_an_output_goes_to_the_input_of_its_name(steps):
 def test_bf16(steps, compiled):
   described = steps.functions["decode"].describe()
   assert [one["datatype"] for one in described["inputs"]] == ["FP32", "FP32", "INT64", "INT64"]
-  given = {
+  inputs = {
     "image": np.ones(2, np.float32),
     "gain": np.array([1 + 2**-7 + 2**-9], np.float32),  # is rounded
     "last": np.array([0]),
     "position": np.array([0]),
   }
-  results = steps.run(request.read(given, {"function": "decode"}))
+  results = steps.run(request.read(inputs, {"function": "decode"}))
   assert results["gain_2"].dtype == np.float32 and results["gain_2"].tolist() == [1 + 2**-7]
   assert results["token"].tolist() == [TABLE[0, 0]]
   text = "function forward {\n output y tensor bf16 rank 1\n variant cpu {\n"

@@ -486,12 +486,12 @@ def golden_cases(fields):
 
 def write_golden():
   bases = {"tokenizer": trained()}
-  made = {kind: ("tokenizer", of_kind(bases["tokenizer"], kind)) for kind in KINDS}
+  variants = {kind: ("tokenizer", of_kind(bases["tokenizer"], kind)) for kind in KINDS}
   for base, kinds in GOLDEN.items():
     bases[base] = kinds[0]()
-    made |= {make.__name__: (base, make()) for make in kinds}
+    variants |= {make.__name__: (base, make()) for make in kinds}
   kinds = {}
-  for kind, (base, fields) in made.items():
+  for kind, (base, fields) in variants.items():
     others = bases[base]
     kinds[kind] = {
       "base": base,

@@ -321,9 +321,10 @@ void RandomPrograms::one(uint32_t seed) {
   std::mt19937 random(seed);
   const Program tree = parse(text);
   ASSERT_NO_FATAL_FAILURE(text_forms(text, tree));
-  const auto made = compile_text(text, HUSK_RANDOM_KERNELS);
-  if (const Error* error = std::get_if<Error>(&made)) return expect_refused(tree, *error, random);
-  run(tree, std::get<0>(made), random);
+  const auto artifact_or_error = compile_text(text, HUSK_RANDOM_KERNELS);
+  if (const Error* error = std::get_if<Error>(&artifact_or_error))
+    return expect_refused(tree, *error, random);
+  run(tree, std::get<0>(artifact_or_error), random);
 }
 
 TEST_P(RandomPrograms, MeanWhatTheirTextSays) {

@@ -87,9 +87,9 @@ def test_a_batch_that_varies(tmp_path):
   model = Convolution(24, 3, 1, 1).eval()
   runs = [{"x": torch.randn(batch, 24, 6, 5)} for batch in (2, 1, 5)]
   shapes = {"x": {0: torch.export.Dim("batch", min=1, max=8)}}
-  for given, result in zip(runs, computed(model, (runs[0]["x"],), shapes, runs, tmp_path)):
+  for inputs, result in zip(runs, computed(model, (runs[0]["x"],), shapes, runs, tmp_path)):
     (value,) = result.values()
-    close(value, model(**given), 1e-4)
+    close(value, model(**inputs), 1e-4)
 
 
 def test_what_follows_is_fused(tmp_path):
@@ -109,18 +109,18 @@ def test_what_follows_is_fused(tmp_path):
 def test_loads_are_as_wide_as_the_rows_allow(channels, bits, monkeypatch, tmp_path):
   """A thread has 8 neighbours of a row of halves, whose rows are multiples of 16, 8 or 2 bytes."""
   only(monkeypatch, Tiles(8, 64, 2, 2))
-  made = []
+  instances = []
 
   class Kept(devices.DEVICES["cuda"]):
-    def __init__(self, *given, **named):
-      super().__init__(*given, **named)
-      made.append(self)
+    def __init__(self, *args, **named):
+      super().__init__(*args, **named)
+      instances.append(self)
 
   monkeypatch.setitem(devices.DEVICES, "cuda", Kept)
   model = Convolution(channels, 3).half().eval()
   x = torch.randn(1, channels, 6, 6, dtype=torch.half).to(memory_format=torch.channels_last)
   husk.write(model, (x,), tmp_path, targets=("cuda:h200",))
-  ((_, kernel),) = [each for each in made[0].kernels.kernels() if "_tem_" in each[0]]
+  ((_, kernel),) = [each for each in instances[0].kernels.kernels() if "_tem_" in each[0]]
   loads = re.findall(r"ld\.global\S*?(?:\.v(\d))?\.b(\d+)", kernel.ptx)
   assert max(int(count or 1) * int(each) for count, each in loads) == bits
 

@@ -137,8 +137,8 @@ def test_one_row_of_several_is_a_product(tmp_path):
 def test_products_of_one_row_equal_eager(gemm_set, tmp_path):
   model, args = row()
   runs = [{"x": torch.randn(1, 96)} for _ in range(2)]
-  for given, result in zip(runs, computed(model, args, None, runs, tmp_path, gemm_set=gemm_set)):
-    for one, other in zip(result.values(), model(**given)):
+  for inputs, result in zip(runs, computed(model, args, None, runs, tmp_path, gemm_set=gemm_set)):
+    for one, other in zip(result.values(), model(**inputs)):
       close(one, other, 1e-4)
 
 
@@ -188,7 +188,7 @@ def gpu(monkeypatch, tmp_path):
       0,
       1024,
     )
-    kernel._run = lambda *given: seen.grids.append((kernel.name, given[:3]))
+    kernel._run = lambda *args: seen.grids.append((kernel.name, args[:3]))
 
   def bench(tuner, launcher, *args):
     launcher(*args, stream=0)  # Inductor's launcher, which computes the grid
@@ -214,7 +214,7 @@ def gpu(monkeypatch, tmp_path):
     select_algorithm.AlgorithmSelectorCache, "benchmark_in_current_process", classmethod(benchmark)
   )
   monkeypatch.setattr(
-    tuning, "_tensor", lambda kind, size, device, made=tuning._tensor: made(kind, size, "cpu")
+    tuning, "_tensor", lambda kind, size, device, tensor=tuning._tensor: tensor(kind, size, "cpu")
   )
   before = getattr(driver, "_active", None)
   driver.set_active(fake_cuda._Driver(H200))

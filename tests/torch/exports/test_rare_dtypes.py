@@ -127,10 +127,10 @@ def hosts(tmp_path_factory):
 def test_equals_eager_mode(hosts, name):
   function, *args = EXACT[name]
   expected = function(*args)
-  given = getattr(hosts, f"f{list(EXACT).index(name)}")(*args)
+  results = getattr(hosts, f"f{list(EXACT).index(name)}")(*args)
   if isinstance(expected, torch.Tensor):
-    given, expected = (given,), (expected,)
-  for one, other in zip(given, expected, strict=True):
+    results, expected = (results,), (expected,)
+  for one, other in zip(results, expected, strict=True):
     torch.testing.assert_close(torch.as_tensor(one), other, rtol=0, atol=0)
 
 
@@ -145,10 +145,10 @@ def test_bytes_of_an_image_are_rounded(tmp_path, mode):
   """Eager mode computes them in integers, and is off by 1 where the exact value is near a half."""
   image = ints(0, 256, 1, 3, 16, 16, dtype=torch.uint8)
   options = {"size": (7, 9), "mode": mode, "antialias": True}
-  made = host(tmp_path, lambda x: F.interpolate(x, **options), image)
+  resized = host(tmp_path, lambda x: F.interpolate(x, **options), image)
   exact = F.interpolate(image.double(), **options).clamp(0, 255)
-  assert made.dtype is torch.uint8
-  assert (made.double() - exact).abs().max() <= 0.5 + 1e-4
+  assert resized.dtype is torch.uint8
+  assert (resized.double() - exact).abs().max() <= 0.5 + 1e-4
 
 
 def test_the_last_element_of_a_conversion(tmp_path):
@@ -157,16 +157,16 @@ def test_the_last_element_of_a_conversion(tmp_path):
   x = torch.arange(625.0) / 8
   husk.export(model, (x,), tmp_path / "a.husk", targets=(f"host:{ISAS[0]}",), progress=False)
   if "avx2" in ISAS:
-    made = torch.as_tensor(husk.load(tmp_path / "a.husk")(x))
-    torch.testing.assert_close(made, x.double(), rtol=0, atol=0)
+    doubles = torch.as_tensor(husk.load(tmp_path / "a.husk")(x))
+    torch.testing.assert_close(doubles, x.double(), rtol=0, atol=0)
 
 
 def test_exponential_of_a_matrix_of_bf16(tmp_path):
   x = torch.randn(2, 3, 3, generator=torch.Generator().manual_seed(1)).bfloat16()
-  made = host(tmp_path, torch.linalg.matrix_exp, x)
-  assert made.dtype is torch.bfloat16
+  exponential = host(tmp_path, torch.linalg.matrix_exp, x)
+  assert exponential.dtype is torch.bfloat16
   torch.testing.assert_close(
-    made.double(), torch.linalg.matrix_exp(x.double()), rtol=2**-7, atol=1e-3
+    exponential.double(), torch.linalg.matrix_exp(x.double()), rtol=2**-7, atol=1e-3
   )
 
 
@@ -176,8 +176,8 @@ def test_exponential_of_a_matrix_of_halves_for_cuda(tmp_path):
   def function(self, x):
     return torch.linalg.matrix_exp(x.half()), torch.linalg.matrix_exp(x.bfloat16())
 
-  (made,) = computed(FunctionModule(function), (x,), None, [{"x": x}], tmp_path)
-  for one, tolerance in zip(made.values(), (2**-10, 2**-7), strict=True):
+  (results,) = computed(FunctionModule(function), (x,), None, [{"x": x}], tmp_path)
+  for one, tolerance in zip(results.values(), (2**-10, 2**-7), strict=True):
     expected = torch.linalg.matrix_exp(x.to(one.dtype).double())
     torch.testing.assert_close(one.double(), expected, rtol=tolerance, atol=1e-3)
 
@@ -209,20 +209,20 @@ def hashes(x, half, byte):
 @pytest.mark.parametrize("target", ["host", "cuda"])
 def test_hashes(tmp_path, target):
   random = torch.Generator().manual_seed(1)
-  given = {
+  inputs = {
     "x": torch.randn(3, 70, 5, generator=random),
     "half": torch.randn(40, 33, generator=random).half(),
     "byte": ints(-90, 90, 9, 130, dtype=torch.int8),
   }
   model = FunctionModule(lambda self, x, half, byte: hashes(x, half, byte))
   if target == "cuda":
-    (made,) = computed(model, (*given.values(),), None, [given], tmp_path)
-    made = made.values()
+    (results,) = computed(model, (*inputs.values(),), None, [inputs], tmp_path)
+    results = results.values()
   else:
     path = tmp_path / "model.husk"
-    husk.export(model, (*given.values(),), path, targets=(f"host:{ISAS[0]}",), progress=False)
-    made = husk.load(path)(*given.values())
-  for one, other in zip(made, hashes(**given), strict=True):
+    husk.export(model, (*inputs.values(),), path, targets=(f"host:{ISAS[0]}",), progress=False)
+    results = husk.load(path)(*inputs.values())
+  for one, other in zip(results, hashes(**inputs), strict=True):
     assert one.dtype is torch.uint64
     assert torch.equal(one.view(torch.int64), other.view(torch.int64))
 
@@ -233,8 +233,8 @@ def test_resizing_of_doubles_for_cuda(tmp_path):
   def resized(self, x):
     return F.interpolate(x, size=(3, 4), mode="bilinear", antialias=True)
 
-  (made,) = computed(FunctionModule(resized), (x,), None, [{"x": x}], tmp_path)
-  torch.testing.assert_close(made["output"], resized(None, x), rtol=1e-12, atol=1e-12)
+  (results,) = computed(FunctionModule(resized), (x,), None, [{"x": x}], tmp_path)
+  torch.testing.assert_close(results["output"], resized(None, x), rtol=1e-12, atol=1e-12)
 
 
 def test_the_negative_of_zero_for_cuda(tmp_path):
@@ -242,10 +242,10 @@ def test_the_negative_of_zero_for_cuda(tmp_path):
     return 1 / -x, torch.digamma(x), -x.long()
 
   x = torch.tensor([0.0, -0.0, 2.0])
-  (made,) = computed(FunctionModule(negated), (x,), None, [{"x": x}], tmp_path)
-  assert made["output0"].tolist() == [-math.inf, math.inf, -0.5]
-  torch.testing.assert_close(made["output1"], torch.digamma(x))
-  assert made["output2"].tolist() == [0, 0, -2]
+  (results,) = computed(FunctionModule(negated), (x,), None, [{"x": x}], tmp_path)
+  assert results["output0"].tolist() == [-math.inf, math.inf, -0.5]
+  torch.testing.assert_close(results["output1"], torch.digamma(x))
+  assert results["output2"].tolist() == [0, 0, -2]
 
 
 @pytest.mark.parametrize("shape", [(5, 0), (0,), (2, 0, 3)])
@@ -285,7 +285,7 @@ def test_searches_among_the_elements_of_views_for_cuda(tmp_path, monkeypatch):
   monkeypatch.setattr(kernels, "_load", load)
   random = torch.Generator().manual_seed(1)
   rows = torch.randn(5, 6, generator=random)
-  given = {
+  inputs = {
     "edges": torch.arange(12.0),
     "rows": rows,
     "columns": torch.randn(6, 5, generator=random).sort(0).values,
@@ -298,9 +298,9 @@ def test_searches_among_the_elements_of_views_for_cuda(tmp_path, monkeypatch):
       edges, rows, columns, order, x, table
     )
   )
-  (made,) = computed(model, (*given.values(),), None, [given], tmp_path)
-  expected = torch.utils._pytree.tree_leaves(searches(**given))
-  for one, other in zip(made.values(), expected, strict=True):
+  (results,) = computed(model, (*inputs.values(),), None, [inputs], tmp_path)
+  expected = torch.utils._pytree.tree_leaves(searches(**inputs))
+  for one, other in zip(results.values(), expected, strict=True):
     torch.testing.assert_close(one, other, rtol=0, atol=0)
   searched = [re.findall(r"binary_search\(\w+, \w+, \w+, \w+, (\w+)", source) for source in found]
   assert {distance for each in searched for distance in each} == {"1"}
@@ -315,6 +315,6 @@ def test_means_of_norms_for_cuda_keep_the_dtype_of_the_export(tmp_path, dtype):
     return *layer, *torch.native_batch_norm(x, None, None, None, None, True, 0.1, 1e-5)
 
   x = torch.randn(4, 8, generator=torch.Generator().manual_seed(1)).to(dtype)
-  (made,) = computed(FunctionModule(normed), (x,), None, [{"x": x}], tmp_path)
-  for one, other in zip(made.values(), normed(None, x), strict=True):
+  (results,) = computed(FunctionModule(normed), (x,), None, [{"x": x}], tmp_path)
+  for one, other in zip(results.values(), normed(None, x), strict=True):
     torch.testing.assert_close(one, other, rtol=2**-7, atol=1e-2)

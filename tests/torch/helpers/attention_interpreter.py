@@ -67,10 +67,10 @@ def computed(
   nan = float("nan")
   out = torch.full((batch, queries, heads * group, v_size), nan, dtype=dtype).transpose(1, 2)
   lse = torch.full((batch, heads * group, queries), nan)
-  made, weights, strides = out, lse, [*out.stride()[:3], 0, 0]
+  parts, weights, strides = out, lse, [*out.stride()[:3], 0, 0]
   if splits > 1:
-    made, weights = torch.full((splits, *out.shape), nan), torch.full((splits, *lse.shape), nan)
-    strides = [*made.stride()[1:4], made.stride(0), weights.stride(0)]
+    parts, weights = torch.full((splits, *out.shape), nan), torch.full((splits, *lse.shape), nan)
+    strides = [*parts.stride()[1:4], parts.stride(0), weights.stride(0)]
   blocks = -(-queries * group // block_m) * heads * batch
   if blocks:
     attention_kernel.attention[(blocks, splits)](
@@ -78,7 +78,7 @@ def computed(
       k,
       v,
       mask,
-      made,
+      parts,
       weights,
       scale * math.log2(math.e),
       queries,
@@ -104,7 +104,7 @@ def computed(
   if splits > 1:
     rows = batch * heads * group * queries
     attention_kernel.attention_joined[(rows,)](
-      made,
+      parts,
       weights,
       out,
       lse,

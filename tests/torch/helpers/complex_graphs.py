@@ -46,7 +46,7 @@ def check(function, *args, shapes=None, others=(), **tolerances):
   """Compares a function with its graph, which has no complex operators."""
   module, _ = graph(function, args, shapes)
   assert complex_operators(module) == set()
-  for given in (args, *others):
-    expected = torch.utils._pytree.tree_leaves(function(*given))
-    for one, other in zip(run(module, given), expected, strict=True):
+  for inputs in (args, *others):
+    expected = torch.utils._pytree.tree_leaves(function(*inputs))
+    for one, other in zip(run(module, inputs), expected, strict=True):
       torch.testing.assert_close(one, other, equal_nan=True, **tolerances)

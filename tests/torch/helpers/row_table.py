@@ -172,15 +172,15 @@ def run(file, name):
   for case in (_given(row.args, row.kwargs), *(_case(case) for case in row.cases)):
     for _ in range(row.runs):
       mine, theirs = copy.deepcopy(case), copy.deepcopy(case)
-      given = flat(*mine)
-      got = runner.run(given, function=name, session=session)
+      inputs = flat(*mine)
+      got = runner.run(inputs, function=name, session=session)
       with torch.no_grad():
         expected = pytree.tree_leaves(model(*theirs[0], **theirs[1]))
       if row.check:
         row.check(got, expected)
       else:
         equal(got, expected, row)
-      equal(given, flat(*theirs), row)  # inputs that are written
+      equal(inputs, flat(*theirs), row)  # inputs that are written
   for case, text in row.wrong:
     try:
       runner.run(flat(*_case(case)), function=name, session=session)

@@ -20,7 +20,7 @@ def value(text, **scope):
   return program._eval(hir_interpreter.Reader(text).expr())
 
 
-def made():
+def defined_expressions():
   expressions = hir.Expressions()
   expressions.define(s, hir.Name("s0"))
   expressions.define(t, hir.Name("s1"))
@@ -87,7 +87,7 @@ EXPRESSIONS = [
 
 @pytest.mark.parametrize("expression", EXPRESSIONS, ids=str)
 def test_ints(expression):
-  text = str(made().int(expression))
+  text = str(defined_expressions().int(expression))
   for a, b in itertools.product((1, 2, 3, 7, 40), (1, 2, 5, 9)):
     found = sympy.sympify(expression).subs({s: a, t: b})
     if isinstance(found, sympy.logic.boolalg.BooleanAtom):
@@ -115,21 +115,21 @@ def test_ints(expression):
 )
 def test_floats(expression):
   for a, b in ((1, 2), (9, 4), (40, 7)):
-    given, expected = (
-      value(str(made().float(expression)), s0=a, s1=b),
+    result, expected = (
+      value(str(defined_expressions().float(expression)), s0=a, s1=b),
       float(sympy.N(expression.subs({s: a, t: b}))),
     )
-    assert isinstance(given, float) and given == pytest.approx(expected, rel=1e-15)
+    assert isinstance(result, float) and result == pytest.approx(expected, rel=1e-15)
 
 
 def test_a_float_is_not_an_int():
   with pytest.raises(husk.Unsupported, match="float"):
-    made().int(f.IntTrueDiv(s, t))
+    defined_expressions().int(f.IntTrueDiv(s, t))
 
 
 def test_unknown_symbols_are_refused():
   with pytest.raises(husk.Unsupported, match="u7"):
-    made().int(s + sympy.Symbol("u7", integer=True))
+    defined_expressions().int(s + sympy.Symbol("u7", integer=True))
 
 
 LOG = f.OpaqueUnaryFn_log2(f.ToFloat(s))
@@ -148,7 +148,7 @@ LOG = f.OpaqueUnaryFn_log2(f.ToFloat(s))
   ids=lambda value: str(value) if isinstance(value, sympy.Basic) else "",
 )
 def test_logarithms_are_rounded_or_compared(rounded, exact):
-  text = str(made().int(rounded))
+  text = str(defined_expressions().int(rounded))
   for number in (1, 2, 3, 5, 6, 7, 8, 9, 255, 256, 257, 2**40 - 1, 2**40, 2**40 + 1):
     assert value(text, s0=number) == exact(number), number
   if not isinstance(rounded, sympy.Rel):
@@ -165,7 +165,7 @@ def test_logarithms_are_rounded_or_compared(rounded, exact):
 )
 def test_what_has_no_exact_value_is_refused(expression, message):
   with pytest.raises(husk.Unsupported, match=message):
-    made().any(expression)
+    defined_expressions().any(expression)
 
 
 # Functions of torch that no program has an instruction for, and that no guard of a size needs: the
@@ -189,19 +189,21 @@ def test_each_function_of_torch_is_converted_or_refused_by_name():
 
 def test_unknown_functions_are_refused():
   with pytest.raises(husk.Unsupported, match="OpaqueUnaryFn_sinh"):
-    made().int(f.FloorToInt(f.OpaqueUnaryFn_sinh(f.ToFloat(s))))
+    defined_expressions().int(f.FloorToInt(f.OpaqueUnaryFn_sinh(f.ToFloat(s))))
 
 
 @pytest.mark.parametrize(
   ("expression", "is_known"), ((s + t, True), (4, True), (s + sympy.Symbol("u0"), False))
 )
 def test_an_expression_is_known_if_its_symbols_are(expression, is_known):
-  assert made().knows(expression) == is_known
+  assert defined_expressions().knows(expression) == is_known
 
 
 def test_quotients_of_floats_are_rounded():
   """torch writes the length of arange(0, s * 0.5, 0.2) so."""
-  length = made().int(f.CeilToInt(f.IntTrueDiv(0.5 * f.ToFloat(s), sympy.Float(0.2))))
-  whole = made().int(f.FloorToInt(f.IntTrueDiv(f.ToFloat(s), t)))
+  length = defined_expressions().int(
+    f.CeilToInt(f.IntTrueDiv(0.5 * f.ToFloat(s), sympy.Float(0.2)))
+  )
+  whole = defined_expressions().int(f.FloorToInt(f.IntTrueDiv(f.ToFloat(s), t)))
   assert [value(str(length), s0=n) for n in (1, 7, 8)] == [3, 18, 20]
   assert [value(str(whole), s0=n, s1=3) for n in (1, 7, 9)] == [0, 2, 3]

@@ -38,9 +38,9 @@ def test_the_error_is_a_few_times_that_of_eager_mode():
   module, constants = complex_graphs.graph(transforms, (x,))
   assert complex_graphs.complex_operators(module) == set()
   assert all(tensor.dtype is torch.float32 for tensor in constants.values())
-  given, eager = complex_graphs.run(module, (x,)), transforms(x)
+  results, eager = complex_graphs.run(module, (x,)), transforms(x)
   exact = transforms(x.to(torch.complex128))
-  for one, other, wanted in zip(given, eager, exact, strict=True):
+  for one, other, wanted in zip(results, eager, exact, strict=True):
     assert one.dtype == other.dtype and one.shape == other.shape
     ours, theirs = ((result - wanted).abs().square().mean().sqrt() for result in (one, other))
     assert ours <= 3 * theirs + 1e-7 * wanted.abs().square().mean().sqrt()

@@ -80,9 +80,9 @@ def test_topk(size, largest):
   x = values(size, torch.float32, 3)
   for k in {1, min(size, 50), min(size, 300), size}:
     function = functools.partial(torch.topk, k=k, largest=largest)
-    given, places = decompose(function, x)(x)
-    decomposed.equal(given, function(x)[0])
-    decomposed.equal(x.gather(-1, places), given)
+    elements, places = decompose(function, x)(x)
+    decomposed.equal(elements, function(x)[0])
+    decomposed.equal(x.gather(-1, places), elements)
     assert all(len(row.unique()) == k for row in places)
 
 
@@ -98,11 +98,11 @@ def test_selections(size, dtype):
     if dtype is torch.bool and "kthvalue" in function.__code__.co_names:
       continue
     expected = function(x)
-    given, places = decompose(function, x)(x)
-    decomposed.equal(given, expected[0])
+    elements, places = decompose(function, x)(x)
+    decomposed.equal(elements, expected[0])
     keepdim = places.dim() == 2
     found = x.gather(1, places if keepdim else places.unsqueeze(1))
-    decomposed.equal(found if keepdim else found.squeeze(1), given)
+    decomposed.equal(found if keepdim else found.squeeze(1), elements)
   if dtype is not torch.bool:
     for function in (torch.median, torch.nanmedian):
       decomposed.equal(decompose(function, x)(x), function(x))

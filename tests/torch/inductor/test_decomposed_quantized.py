@@ -18,10 +18,10 @@ class Quantized(torch.nn.Module):
 
 def test_scales_and_zeros(tmp_path):
   torch.manual_seed(0)
-  given = [torch.randn(3, 6), torch.rand(3, 6) + 1, torch.zeros(3, 6), -torch.rand(3, 6)]
+  tensors = [torch.randn(3, 6), torch.rand(3, 6) + 1, torch.zeros(3, 6), -torch.rand(3, 6)]
   model = Quantized()
-  results = computed(model, (given[0],), None, [{"x": x} for x in given], tmp_path)
-  for x, result in zip(given, results, strict=True):
+  results = computed(model, (tensors[0],), None, [{"x": x} for x in tensors], tmp_path)
+  for x, result in zip(tensors, results, strict=True):
     for one, expected in zip(result.values(), model(x), strict=True):
       # Inductor multiplies by the inverse of a scale in float32, and eager mode in float64.
       is_value = expected.dtype in (torch.int8, torch.uint8)

@@ -201,9 +201,9 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_values(path, name, form):
   function, *args = CASES[name]
-  made = compiled(function)
-  expected = made(*args)
-  husk.save_compiled(made, path, *([tuple(args)] if form == "arguments" else []))
+  compiled_function = compiled(function)
+  expected = compiled_function(*args)
+  husk.save_compiled(compiled_function, path, *([tuple(args)] if form == "arguments" else []))
   same(husk.load(path)(*args), expected)
 
 
@@ -219,13 +219,13 @@ DYNAMIC = {
 @pytest.mark.parametrize("name", DYNAMIC)
 def test_dynamic_sizes(path, name):
   function, *args = DYNAMIC[name]
-  made = compiled(function, dynamic=True)
-  made(*args)
-  husk.save_compiled(made, path)
+  compiled_function = compiled(function, dynamic=True)
+  compiled_function(*args)
+  husk.save_compiled(compiled_function, path)
   program = husk.load(path)
   for rows in (4, 9):
-    given = [torch.rand(rows, 6) if one is X else one for one in args]
-    same(program(*given), made(*given))
+    arguments = [torch.rand(rows, 6) if one is X else one for one in args]
+    same(program(*arguments), compiled_function(*arguments))
 
 
 MASK = torch.ones(3, 7)
@@ -270,9 +270,9 @@ SIZES_OF_UNUSED = {
 @pytest.mark.parametrize("name", SIZES_OF_UNUSED)
 def test_sizes_of_tensors_that_the_graph_does_not_use_are_checked(path, name):
   function, dynamic, tensor, wrong = SIZES_OF_UNUSED[name]
-  made = compiled(function, dynamic=dynamic)
-  expected = made(X, tensor)
-  husk.save_compiled(made, path)
+  compiled_function = compiled(function, dynamic=dynamic)
+  expected = compiled_function(X, tensor)
+  husk.save_compiled(compiled_function, path)
   program = husk.load(path)
   same(program(X, tensor), expected)
   for text, mask in wrong.items():
@@ -281,9 +281,9 @@ def test_sizes_of_tensors_that_the_graph_does_not_use_are_checked(path, name):
 
 
 def test_a_number_is_the_size_of_which_torch_knows(path):
-  made = compiled(lambda x, mask, n: x * mask.shape[1], dynamic=True)
-  made(X, MASK, 7)
-  husk.save_compiled(made, path)
+  function = compiled(lambda x, mask, n: x * mask.shape[1], dynamic=True)
+  function(X, MASK, 7)
+  husk.save_compiled(function, path)
   program = husk.load(path)
   for columns in (7, 9):
     mask = torch.ones(3, columns)
@@ -293,11 +293,11 @@ def test_a_number_is_the_size_of_which_torch_knows(path):
 
 
 def test_what_torch_assumes_of_sizes_is_checked(path):
-  made = compiled(
+  function = compiled(
     lambda x: x + 1 if x.shape[0] > 3 and x.shape[0] % 2 == 0 else x - 1, dynamic=True
   )
-  made(X)
-  husk.save_compiled(made, path)
+  function(X)
+  husk.save_compiled(function, path)
   program = husk.load(path)
   same(program(torch.ones(6, 6)), torch.ones(6, 6) + 1)
   for rows, text in ((2, "size(x, 0) > 3"), (5, "Eq(Mod(size(x, 0), 2), 0)")):
@@ -306,9 +306,9 @@ def test_what_torch_assumes_of_sizes_is_checked(path):
 
 
 def test_values_that_torch_compiled_for_are_checked(path):
-  made = compiled(lambda x, flag, n: x + n if flag else x - n)
-  made(X, True, 2)
-  husk.save_compiled(made, path)
+  function = compiled(lambda x, flag, n: x + n if flag else x - n)
+  function(X, True, 2)
+  husk.save_compiled(function, path)
   program = husk.load(path)
   same(program(X, True, 2), X + 2)
   for wrong, text in (
@@ -324,9 +324,9 @@ def test_values_that_torch_compiled_for_are_checked(path):
 
 
 def test_operators_that_husk_has_too_are_then_husks(path):
-  made = compiled(lambda x: torch.fft.rfft(x).abs())
-  expected = made(X)
-  husk.save_compiled(made, path)
+  function = compiled(lambda x: torch.fft.rfft(x).abs())
+  expected = function(X)
+  husk.save_compiled(function, path)
   torch.testing.assert_close(husk.load(path)(X), expected)
 
 
@@ -343,27 +343,27 @@ class Counter(nn.Module):
 
 def test_written_buffers_are_state(path):
   model = Counter()
-  made = compiled(model)
+  compiled_model = compiled(model)
   with torch.no_grad():
-    made(X)
+    compiled_model(X)
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    husk.save_compiled(made, path)
+    husk.save_compiled(compiled_model, path)
     # Saving leaves the model as it was.
     for name, value in model.state_dict().items():
       torch.testing.assert_close(value, before[name], rtol=0, atol=0)
     session = husk.load(path).session()
     for _ in range(3):
-      same(session(X), made(X))
+      same(session(X), compiled_model(X))
     same(session.state["count"].torch(), model.count)
     same(session.state["bn.running_mean"].torch(), model.bn.running_mean)
 
 
 def test_a_written_argument_is_written(path):
-  made = compiled(lambda x: x.add_(1).mul(2))
-  made(X.clone())
-  husk.save_compiled(made, path)
+  function = compiled(lambda x: x.add_(1).mul(2))
+  function(X.clone())
+  husk.save_compiled(function, path)
   mine, theirs = X.clone(), X.clone()
-  same(husk.load(path)(mine), made(theirs))
+  same(husk.load(path)(mine), function(theirs))
   same(mine, theirs)
 
 
@@ -408,14 +408,14 @@ def test_a_transformer_without_arguments(path, way):
     "embeddings": ((), {"inputs_embeds": torch.randn(2, 3, 8)}),
   }[way]
   with torch.no_grad():
-    made = compiled(model)
-    expected = made(*args, **kwargs)
-    husk.save_compiled(made, path)
+    compiled_model = compiled(model)
+    expected = compiled_model(*args, **kwargs)
+    husk.save_compiled(compiled_model, path)
   torch.testing.assert_close(husk.load(path)(*args, **kwargs), expected)
 
 
-@pytest.mark.parametrize("given", [True, False], ids=["args", "latest"])
-def test_a_written_argument_that_autograd_follows(path, given):
+@pytest.mark.parametrize("has_args", [True, False], ids=["args", "latest"])
+def test_a_written_argument_that_autograd_follows(path, has_args):
   @compiled
   def function(x, y):
     x.mul_(2)
@@ -425,7 +425,7 @@ def test_a_written_argument_that_autograd_follows(path, given):
   x, y = leaf * 3, torch.ones(4)
   function(leaf * 3, y)
   with pytest.raises(Unsupported, match="writes x in place, and autograd follows it"):
-    husk.save_compiled(function, path, (x, y) if given else None)
+    husk.save_compiled(function, path, (x, y) if has_args else None)
   assert x.tolist() == [3] * 4
   assert not path.exists()
   with torch.no_grad():
@@ -459,13 +459,13 @@ def test_floats_that_torch_has_compiled_for(path):
   def function(x, columns):
     return norm(x).reshape(-1, int(columns))
 
-  made = compiled(function, dynamic=True)
+  compiled_function = compiled(function, dynamic=True)
   with torch.no_grad():
-    made(X, 2.0)
-    husk.save_compiled(made, path)
+    compiled_function(X, 2.0)
+    husk.save_compiled(compiled_function, path)
     program = husk.load(path)
     x = torch.rand(5, 6)
-    torch.testing.assert_close(program(x, 2.0), made(x, 2.0))
+    torch.testing.assert_close(program(x, 2.0), compiled_function(x, 2.0))
   with pytest.raises(husk.Error, match="the value of columns must be 2.0, for which PyTorch has"):
     program(x, 3.0)
 
@@ -487,15 +487,15 @@ def test_the_graph_that_ran_last_or_all_graphs(path):
   def function(x, flag):
     return x + 1 if flag else x * 2
 
-  made = compiled(function, dynamic=False)
-  made(X, True)
-  made(X, False)
-  made(X, True)
-  husk.save_compiled(made, path, function="added")
+  compiled_function = compiled(function, dynamic=False)
+  compiled_function(X, True)
+  compiled_function(X, False)
+  compiled_function(X, True)
+  husk.save_compiled(compiled_function, path, function="added")
   program = husk.load(path)
   assert list(program.functions) == ["added"]
   same(program(X, True), X + 1)
-  husk.save_compiled(made, path, graphs="all", metadata={"note": "both"})
+  husk.save_compiled(compiled_function, path, graphs="all", metadata={"note": "both"})
   program = husk.load(path)
   same(program.forward(X, True), X + 1)
   same(program.forward_2(X, False), X * 2)
@@ -504,13 +504,13 @@ def test_the_graph_that_ran_last_or_all_graphs(path):
 
 def test_functions_share_constants(path):
   model = mlp()
-  made = compiled(model, dynamic=False)
+  compiled_model = compiled(model, dynamic=False)
   # A product of up to 32 rows may read a parameter in place, and adds in another order than with
   # the packed constant of a file. Products of more rows have the same bits.
   few, many = torch.ones(2, 16), torch.ones(40, 16)
   with torch.no_grad():
-    expected = [made(few), made(many)]
-  husk.save_compiled(made, path, graphs="all")
+    expected = [compiled_model(few), compiled_model(many)]
+  husk.save_compiled(compiled_model, path, graphs="all")
   program = husk.load(path)
   assert len(program.constants()) == 4
   torch.testing.assert_close(program.forward(few), expected[0])
@@ -531,10 +531,10 @@ def test_methods_and_modules_compiled_in_place(path):
 
   first, second = Model(), Model()
   for model in (first, second):
-    made = compiled(model.decode)
+    compiled_method = compiled(model.decode)
     with torch.no_grad():
-      expected = made(X)
-    husk.save_compiled(made, path)
+      expected = compiled_method(X)
+    husk.save_compiled(compiled_method, path)
     same(husk.load(path)(X), expected)
   first.compile(backend=backend, fullgraph=True)
   with torch.no_grad():
@@ -555,22 +555,22 @@ def test_tied_and_transposed_weights(path):
     def forward(self, tokens):
       return self.out(self.embedding(tokens) @ self.columns)
 
-  made = compiled(Tied())
+  compiled_model = compiled(Tied())
   tokens = torch.tensor([[1, 2, 3], [7, 8, 9]])
   with torch.no_grad():
-    expected = made(tokens)
-  husk.save_compiled(made, path)
+    expected = compiled_model(tokens)
+  husk.save_compiled(compiled_model, path)
   program = husk.load(path)
   same(program(tokens), expected)
   assert len(program.constants()) == 2
 
 
 def test_an_operator_that_the_application_registers(path):
-  made = compiled(lambda x: torch.ops.husk_saved.double(x.exp()) + 1)
-  expected = made(X)
+  function = compiled(lambda x: torch.ops.husk_saved.double(x.exp()) + 1)
+  expected = function(X)
   with pytest.raises(husk.Unsupported, match=r"give ops=\['husk_saved::double'\]"):
-    husk.save_compiled(made, path)
-  husk.save_compiled(made, path, ops=["husk_saved::double"])
+    husk.save_compiled(function, path)
+  husk.save_compiled(function, path, ops=["husk_saved::double"])
 
   def double(x, out):
     out.copy_(x * 2)
@@ -628,12 +628,12 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_refusals_write_nothing(path, name):
   function, text = REFUSED[name]
-  made = compiled(function, fullgraph=False)
+  compiled_function = compiled(function, fullgraph=False)
   with torch.no_grad():
-    made(X)
+    compiled_function(X)
     path.write_bytes(b"before")
     with pytest.raises(Unsupported, match=text):
-      husk.save_compiled(made, path)
+      husk.save_compiled(compiled_function, path)
   assert path.read_bytes() == b"before" and len(list(path.parent.iterdir())) == 1
 
 
@@ -642,23 +642,23 @@ def test_wrong_calls(path):
     husk.save_compiled(mlp(), path)
   with pytest.raises(Unsupported, match="compiled nothing of <lambda>"):
     husk.save_compiled(compiled(lambda x: x + 1), path)
-  made = torch.compile(lambda x: x + 2, backend="eager")
-  made(X)
+  function = torch.compile(lambda x: x + 2, backend="eager")
+  function(X)
   with pytest.raises(Unsupported, match="compiled nothing"):
-    husk.save_compiled(made, path)
+    husk.save_compiled(function, path)
   with pytest.raises(ValueError, match="graphs='some'"):
-    husk.save_compiled(made, path, graphs="some")
+    husk.save_compiled(function, path, graphs="some")
   with pytest.raises(ValueError, match="no name of a function"):
-    husk.save_compiled(made, path, function="1")
+    husk.save_compiled(function, path, function="1")
   with pytest.raises(ValueError, match="give no args"):
-    husk.save_compiled(made, path, (X,), graphs="all")
+    husk.save_compiled(function, path, (X,), graphs="all")
 
 
 def test_one_tensor_as_two_arguments(path):
-  made = compiled(lambda x, y: x + y)
-  made(X, X)
+  function = compiled(lambda x, y: x + y)
+  function(X, X)
   with pytest.raises(Unsupported, match="x and y are one tensor"):
-    husk.save_compiled(made, path, (X, X))
+    husk.save_compiled(function, path, (X, X))
 
 
 def programs():
@@ -670,8 +670,8 @@ def programs():
 
 
 def test_records_of_two_threads(path):
-  made = compiled(lambda x: x + 3)
-  made(X)
+  function = compiled(lambda x: x + 3)
+  function(X)
   entered, leave = threading.Event(), threading.Event()
 
   def record():
@@ -683,7 +683,7 @@ def test_records_of_two_threads(path):
   with recording.recorded() as runs:
     thread.start()
     entered.wait(0.5)
-    made(X)
+    function(X)
   leave.set()
   thread.join()
   assert len(runs) == 1
@@ -692,9 +692,9 @@ def test_records_of_two_threads(path):
 
 def test_another_thread_compiles_while_one_records(path):
   def compile_and_run():
-    made = compiled(lambda x: x + 5)
-    made(X)
-    kept.append(made)
+    function = compiled(lambda x: x + 5)
+    function(X)
+    kept.append(function)
 
   kept = []
   with recording.recorded() as runs:
@@ -729,14 +729,14 @@ def test_graphs_are_added_while_one_begins_to_record(monkeypatch):
 
 
 def test_arguments_that_were_not_compiled_yet(path):
-  made = compiled(lambda x: x + 1)
-  husk.save_compiled(made, path, (X,))
+  function = compiled(lambda x: x + 1)
+  husk.save_compiled(function, path, (X,))
   same(husk.load(path)(X), X + 1)
 
 
 def test_a_saved_file_has_the_text_of_its_program(path, tmp_path):
-  made = compiled(lambda x: x + 1)
-  made(X)
-  husk.save_compiled(made, path, keep=tmp_path / "keep")
+  function = compiled(lambda x: x + 1)
+  function(X)
+  husk.save_compiled(function, path, keep=tmp_path / "keep")
   text = (tmp_path / "keep/model.hir").read_text()
   assert re.search(r"input x tensor f32 \[4, 6\]", text)

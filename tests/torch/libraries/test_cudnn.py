@@ -49,7 +49,7 @@ def run(model, inputs, folder, monkeypatch, shapes=None, flags=()):
   """Compares the results on the fake driver with eager mode, for a program without kernels.
   `inputs` are those of each run; the first is exported."""
   with without_tf32():
-    made = on_fake_driver.run(
+    runs = on_fake_driver.run(
       model,
       [(x,) for x in inputs],
       folder,
@@ -60,7 +60,7 @@ def run(model, inputs, folder, monkeypatch, shapes=None, flags=()):
       conv="cudnn",
     )
   model.to(torch.float64)
-  for x, (code, outputs, text) in zip(inputs, made, strict=True):
+  for x, (code, outputs, text) in zip(inputs, runs, strict=True):
     assert code == 0, text
     (result,) = outputs
     with torch.no_grad():
@@ -110,8 +110,8 @@ def test_three_dimensions(tmp_path, monkeypatch):
 )
 def test_a_sequence_is_an_image_with_one_row(layer, tmp_path):
   text = written(layer(), (torch.randn(2, 8, 21),), tmp_path)
-  (given,) = CONVOLUTION.findall(text)
-  assert "f32 [2, 8, 1, 21]" in given and ", 1, true, write tensor" in given
+  (convolution,) = CONVOLUTION.findall(text)
+  assert "f32 [2, 8, 1, 21]" in convolution and ", 1, true, write tensor" in convolution
 
 
 def test_run_as_graph(tmp_path, monkeypatch):

@@ -31,13 +31,13 @@ def positive(*sizes, dtype=torch.float64):
 
 
 def run(function, inputs, folder, monkeypatch, shapes=None, **options):
-  made = []
+  outputs = []
   for code, results, text in on_fake_driver.run(
     function, inputs, folder, LIBRARY, monkeypatch, shapes, linalg="cusolver", **options
   ):
     assert code == 0, text
-    made.append(results)
-  return made
+    outputs.append(results)
+  return outputs
 
 
 def written(function, args, folder, shapes=None, **options):
@@ -205,9 +205,9 @@ def test_checked_errors_fail_the_run(tmp_path, monkeypatch):
     (lambda self, x: torch.linalg.eigh(x.mT)[0], ""),
     (lambda self, x: torch.linalg.svd(x.mT)[0], ""),
   ):
-    given = [(singular if words else singular * float("nan"),)]
+    inputs = [(singular if words else singular * float("nan"),)]
     ((code, _, text),) = on_fake_driver.run(
-      function, given, tmp_path, LIBRARY, monkeypatch, linalg="cusolver"
+      function, inputs, tmp_path, LIBRARY, monkeypatch, linalg="cusolver"
     )
     assert code and (words or "did not converge") in text, text
 

@@ -111,18 +111,18 @@ def outcome(op, backend, device, dtype, number):
     return "not traced", str(error)
   compiled = torch.compile(function, backend=backend, options={"fallback_random": True})
   try:
-    given = run(compiled, sample)
+    results = run(compiled, sample)
   except torch._dynamo.exc.Unsupported as error:
     return "not traced", str(error)
   except Exception as error:
     return "refused", str(getattr(error, "inner_exception", error))
   if op.name in UNWRITTEN:
-    given, expected = pytree.tree_map_only(torch.Tensor, torch.zeros_like, (given, expected))
+    results, expected = pytree.tree_map_only(torch.Tensor, torch.zeros_like, (results, expected))
   close = {"rtol": 1e-3, "atol": 1e-4}
   if dtype in (torch.float16, torch.bfloat16):
     close = {"rtol": 2e-2, "atol": 2e-2}
   try:
-    torch.testing.assert_close(given, expected, equal_nan=True, **close)
+    torch.testing.assert_close(results, expected, equal_nan=True, **close)
   except AssertionError as error:
     return "wrong", str(error)
   return "equal", ""
@@ -132,8 +132,8 @@ def calls_of(op):
   """A function that calls an operator, or the module of the last sample."""
   called = getattr(op, "op", None) if hasattr(op, "info") else op
 
-  def function(given, args, kwargs):
-    return called(given, *args, **kwargs)
+  def function(first, args, kwargs):
+    return called(first, *args, **kwargs)
 
   return function
 
@@ -196,10 +196,10 @@ def main():
       if time.monotonic() - start > options.seconds:
         continue
       tried = [op, backend, options.device, dtype, number]
-      given = in_time(options.limit, *tried)
-      if given is None:
+      answer = in_time(options.limit, *tried)
+      if answer is None:
         continue
-      result, text = given
+      result, text = answer
       if options.denominator and result not in ("equal", "not traced"):
         tried[1] = "inductor"
         other, why = in_time(options.limit, *tried)

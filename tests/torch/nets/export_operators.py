@@ -94,8 +94,8 @@ class Sample(torch.nn.Module):
     leaves = list(self.leaves)
     for place, tensor in zip(self.places, tensors, strict=True):
       leaves[place] = tensor
-    given, args, kwargs = pytree.tree_unflatten(leaves, self.tree)
-    return self.op(given, *args, **kwargs)
+    first, args, kwargs = pytree.tree_unflatten(leaves, self.tree)
+    return self.op(first, *args, **kwargs)
 
 
 class Layer:
@@ -115,12 +115,14 @@ class Layer:
       self.info, device=device, dtype=dtype, requires_grad=requires_grad, training=False
     )
     for sample in samples:
-      made, given = sample.constructor_input, sample.forward_input
-      self.op = self.info.module_cls(*made.args, **made.kwargs).eval().to(device)
+      constructor_input, forward_input = sample.constructor_input, sample.forward_input
+      self.op = (
+        self.info.module_cls(*constructor_input.args, **constructor_input.kwargs).eval().to(device)
+      )
       if dtype.is_floating_point or dtype.is_complex:
         self.op = self.op.to(dtype)
-      named = dict(given.kwargs)
-      first, *others = given.args or [named.pop("input")]
+      named = dict(forward_input.kwargs)
+      first, *others = forward_input.args or [named.pop("input")]
       yield types.SimpleNamespace(input=first, args=tuple(others), kwargs=named)
 
   def __call__(self, *args, **kwargs):
@@ -325,11 +327,11 @@ def run(model, expected, artifact, compared):
     session = program.session(mode=mode)
     for repeat in ("first", "second"):
       try:
-        given = session(*map(torch.clone, inputs))
+        outputs = session(*map(torch.clone, inputs))
         torch.cuda.synchronize()
       except Exception as error:
         return "failed", f"{mode}, {repeat} run: {type(error).__name__}: {error}"
-      result, difference = compare(given, expected, compared)
+      result, difference = compare(outputs, expected, compared)
       if result != "ok":
         return result, f"{mode}, {repeat} run: {difference}; {text}"
   return "ok", text
@@ -354,23 +356,23 @@ def interpret(model, expected, folder, target, compared, host_ops):
 
   inputs = {f"tensors_{index}": tensor for index, tensor in enumerate(model.inputs)}
   try:
-    (given,) = computed(
+    (outputs,) = computed(
       model, model.inputs, None, [inputs], folder, target.partition(":")[2], host_ops=host_ops
     )
   except husk.Unsupported as error:
     return "refused", str(error)
   except Exception as error:
     return "crashed", f"{type(error).__name__}: {str(error)[-400:]}"
-  return with_host_steps(*compare([*given.values()], expected, compared), folder)
+  return with_host_steps(*compare([*outputs.values()], expected, compared), folder)
 
 
-def compare(given, expected, compared):
-  pairs = zip(pytree.tree_leaves(given), pytree.tree_leaves(expected), strict=True)
+def compare(outputs, expected, compared):
+  pairs = zip(pytree.tree_leaves(outputs), pytree.tree_leaves(expected), strict=True)
   # In eager mode a tensor that a model makes without naming a device is on the CPU.
   tensors = [(one.cpu(), other.cpu()) for one, other in pairs if isinstance(other, torch.Tensor)]
   try:
-    given, expected = (compared([pair[side] for pair in tensors]) for side in (0, 1))
-    torch.testing.assert_close(given, expected, rtol=1e-3, atol=1e-4, equal_nan=True)
+    outputs, expected = (compared([pair[side] for pair in tensors]) for side in (0, 1))
+    torch.testing.assert_close(outputs, expected, rtol=1e-3, atol=1e-4, equal_nan=True)
   except (AssertionError, ValueError) as error:
     return "wrong", str(error)
   return "ok", ""

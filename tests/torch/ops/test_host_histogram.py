@@ -43,9 +43,9 @@ def test_histogram_of_points(pack, density):
     for weight in (None, weights):
       for limits in (None, [0.0, 1.0, 0.25, 0.75]):
         args = (x, [3, 4], limits, weight, density)
-        given = dict(range=limits, weight=weight, density=density)
-        edges = ATEN._histogramdd_bin_edges(x, [3, 4], **given)
-        expected = ATEN._histogramdd_from_bin_cts(x, [3, 4], **given)
+        options = dict(range=limits, weight=weight, density=density)
+        edges = ATEN._histogramdd_bin_edges(x, [3, 4], **options)
+        expected = ATEN._histogramdd_from_bin_cts(x, [3, 4], **options)
         got = like(expected)
         pack("aten::_histogramdd_from_bin_cts", *args, got)
         near(got, expected)

@@ -318,25 +318,25 @@ def test_search(pack, dtype, right):
   values = random((3, 40), dtype, 1)
   rows = random((3, 25), dtype, 2, special=False)
   for int32 in (False, True):
-    for given in layouts(values):
+    for elements in layouts(values):
       for boundaries in layouts(sequence.sort().values):
-        expected = torch.searchsorted(boundaries, given, out_int32=int32, right=right)
+        expected = torch.searchsorted(boundaries, elements, out_int32=int32, right=right)
         for side in (None, "right" if right else "left"):
           got = like(expected)
-          pack("aten::searchsorted.Tensor", boundaries, given, int32, right, side, None, got)
+          pack("aten::searchsorted.Tensor", boundaries, elements, int32, right, side, None, got)
           close(got, expected)
         got = like(expected)
-        pack("aten::bucketize.Tensor", given, boundaries, int32, right, got)
+        pack("aten::bucketize.Tensor", elements, boundaries, int32, right, got)
         close(got, expected)
       order = sequence.argsort()
-      expected = torch.searchsorted(sequence, given, right=right, sorter=order)
+      expected = torch.searchsorted(sequence, elements, right=right, sorter=order)
       got = like(expected)
-      pack("aten::searchsorted.Tensor", sequence, given, False, right, None, order, got)
+      pack("aten::searchsorted.Tensor", sequence, elements, False, right, None, order, got)
       close(got, expected)
       order = rows.argsort()
-      expected = torch.searchsorted(rows, given, right=right, sorter=order)
+      expected = torch.searchsorted(rows, elements, right=right, sorter=order)
       got = like(expected)
-      pack("aten::searchsorted.Tensor", rows, given, False, right, None, order, got)
+      pack("aten::searchsorted.Tensor", rows, elements, False, right, None, order, got)
       close(got, expected)
   for number in (3, 2.5):
     expected = torch.searchsorted(sequence.sort().values, number, right=right)

@@ -202,11 +202,11 @@ def test_an_input_is_written_after_all_reads(tmp_path):
 
   x = torch.arange(6.0).view(2, 3)
   husk.export(WritesInput(), (x, X), tmp_path / "made.husk", targets=(row_table.TARGET,))
-  given, expected = x.clone(), x.clone()
+  actual, expected = x.clone(), x.clone()
   with artifact_runner.Runner(tmp_path / "made.husk") as run, torch.no_grad():
-    results = run.run([given, X])
+    results = run.run([actual, X])
     assert all(map(torch.equal, results, WritesInput()(expected, X)))
-  assert torch.equal(given, expected)
+  assert torch.equal(actual, expected)
 
 
 @pytest.mark.parametrize("kind", (ReadsBefore, BetweenMultiples, ReadsElsewhere, WritesBeside))

@@ -213,44 +213,44 @@ def broadcast(self, x, y):
 @row(
   torch.randn(6, 4),
   torch.randn(8, 4),
-  kwargs={"k": torch.randn(4, 3), "given": {"q": [torch.randn(12)], "n": 3}},
+  kwargs={"k": torch.randn(4, 3), "entries": {"q": [torch.randn(12)], "n": 3}},
   shapes={
     "x": {0: AUTO},
     "many": ({0: AUTO},),
     "k": {0: AUTO},
-    "given": {"q": [{0: AUTO}], "n": AUTO},
+    "entries": {"q": [{0: AUTO}], "n": AUTO},
   },
   wrong=[
     (
       (
         (torch.randn(6, 4), torch.randn(90, 4)),
-        {"k": torch.randn(4, 3), "given": {"q": [torch.randn(12)], "n": 3}},
+        {"k": torch.randn(4, 3), "entries": {"q": [torch.randn(12)], "n": 3}},
       ),
       "max(",
     ),
     (
       (
         (torch.randn(6, 4), torch.randn(8, 4)),
-        {"k": torch.randn(4, 3), "given": {"q": [torch.randn(12)], "n": 4}},
+        {"k": torch.randn(4, 3), "entries": {"q": [torch.randn(12)], "n": 4}},
       ),
-      "given['n'] % 3",
+      "entries['n'] % 3",
     ),
     (
       (
         (torch.randn(6, 4), torch.randn(8, 4)),
-        {"k": torch.randn(4, 3), "given": {"q": [torch.randn(13)], "n": 3}},
+        {"k": torch.randn(4, 3), "entries": {"q": [torch.randn(13)], "n": 3}},
       ),
-      "given['q'][0].size()[0] % 2",
+      "entries['q'][0].size()[0] % 2",
     ),
   ],
 )
-def found_while_exporting(self, x, *many, k, given):
+def found_while_exporting(self, x, *many, k, entries):
   """Guards of nested inputs and of `*many`."""
   torch._check(max(x.shape[0], many[0].shape[0]) < 90)
-  torch._check(given["n"] % 3 == 0)
-  torch._check(given["q"][0].shape[0] % 2 == 0)
+  torch._check(entries["n"] % 3 == 0)
+  torch._check(entries["q"][0].shape[0] % 2 == 0)
   torch._check(x.shape[0] * 2 + k.shape[0] > 7)
-  return x.sum() * given["n"] + many[0].sum() + k.sum() + given["q"][0].sum()
+  return x.sum() * entries["n"] + many[0].sum() + k.sum() + entries["q"][0].sum()
 
 
 @row(

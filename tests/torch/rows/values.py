@@ -63,9 +63,9 @@ def numbers_out(self, x):
   {"a": torch.randn(3), "b": (torch.randn(3), [torch.randn(3)])},
   kwargs={"scale": torch.tensor(2.0)},
 )
-def nested(self, given, scale):
-  b, (c,) = given["b"]
-  return {"sum": given["a"] + b, "more": [c * scale, {"deep": (b, None)}]}, scale
+def nested(self, parts, scale):
+  b, (c,) = parts["b"]
+  return {"sum": parts["a"] + b, "more": [c * scale, {"deep": (b, None)}]}, scale
 
 
 @row(torch.randn(4, 3), kwargs={"scale": torch.randn(3), "shift": None})
@@ -115,8 +115,8 @@ def fractions(self, x):
 
 
 @row(*(torch.randn(2) for _ in range(200)))
-def many_inputs(self, *given):
-  return sum(given), given[17] * 2
+def many_inputs(self, *tensors):
+  return sum(tensors), tensors[17] * 2
 
 
 @row(torch.randn(2))
