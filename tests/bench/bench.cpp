@@ -33,10 +33,11 @@ double seconds() { return smoke ? 0 : 0.5; }
 }
 
 std::vector<uint8_t> compile(const std::string& text) {
-  auto made = compiler::compile_text(text, std::filesystem::path(HUSK_BENCH_KERNELS).parent_path());
-  if (auto* error = std::get_if<compiler::Error>(&made))
+  auto result = compiler::compile_text(text,
+                                       std::filesystem::path(HUSK_BENCH_KERNELS).parent_path());
+  if (auto* error = std::get_if<compiler::Error>(&result))
     give_up("compile", compiler::describe(*error, "bench.hir").c_str());
-  return std::move(std::get<0>(made));
+  return std::move(std::get<0>(result));
 }
 
 // An artifact in memory that is aligned as husk_program_load requires.
@@ -128,12 +129,12 @@ uint64_t instructions(const std::string& text) {
                       ("husk_overhead." + std::to_string(getpid()));
   std::filesystem::create_directories(folder);
   std::ofstream(folder / "count.hir") << text;
-  auto made = compiler::compile_file(folder / "count.hir", folder / "count.husk",
-                                     std::filesystem::path(HUSK_BENCH_KERNELS).parent_path());
+  auto result = compiler::compile_file(folder / "count.hir", folder / "count.husk",
+                                       std::filesystem::path(HUSK_BENCH_KERNELS).parent_path());
   std::filesystem::remove_all(folder);
-  if (auto* error = std::get_if<compiler::Error>(&made))
+  if (auto* error = std::get_if<compiler::Error>(&result))
     give_up("compile", compiler::describe(*error, "bench.hir").c_str());
-  const auto& summary = std::get<0>(made);
+  const auto& summary = std::get<0>(result);
   return summary.steps + summary.registers;
 }
 

@@ -101,12 +101,12 @@ TEST_F(Write, TwiceGivesTheSameBytes) {
 }
 
 TEST_F(Write, ToAFileAsToMemory) {
-  const auto made = compile_file(folder.path() / "model.hir", folder.path() / "model.husk");
-  ASSERT_TRUE(std::holds_alternative<Summary>(made))
-      << describe(std::get<Error>(made), "model.hir");
+  const auto result = compile_file(folder.path() / "model.hir", folder.path() / "model.husk");
+  ASSERT_TRUE(std::holds_alternative<Summary>(result))
+      << describe(std::get<Error>(result), "model.hir");
   const auto memory = compiled(kBlobs, folder.path());
   EXPECT_EQ(folder.read("model.husk"), std::string(memory.begin(), memory.end()));
-  const Summary& s = std::get<Summary>(made);
+  const Summary& s = std::get<Summary>(result);
   EXPECT_EQ(s.functions, 1u);
   EXPECT_EQ(s.image_bytes, 113u);
   EXPECT_EQ(s.constant_bytes, 15u);
@@ -158,15 +158,15 @@ function f { variant cpu { return () } }
 };
 
 TEST_F(Piped, GivesTheBytesThatAFileGives) {
-  const auto made = compiled_with(safetensors(header, data));
-  ASSERT_TRUE(std::holds_alternative<Summary>(made))
-      << describe(std::get<Error>(made), "model.hir");
+  const auto result = compiled_with(safetensors(header, data));
+  ASSERT_TRUE(std::holds_alternative<Summary>(result))
+      << describe(std::get<Error>(result), "model.hir");
   const std::string piped = folder.read("model.husk");
   folder.file("w", safetensors(header, data));
   const auto again = compile_file(folder.path() / "model.hir", folder.path() / "model.husk");
   ASSERT_TRUE(std::holds_alternative<Summary>(again));
   EXPECT_EQ(piped, folder.read("model.husk"));
-  EXPECT_EQ(std::get<Summary>(made).constant_bytes, 8u + 3 + 1);  // equal ones are stored once
+  EXPECT_EQ(std::get<Summary>(result).constant_bytes, 8u + 3 + 1);  // equal ones are stored once
 }
 
 TEST_F(Piped, RefusesWhatDiffersFromTheText) {
@@ -195,12 +195,12 @@ std::span<const uint8_t> bytes_of(const std::string& text) {
 
 // The file of weights is a safetensors file whose tensors begin at pages; its hash names it.
 TEST_F(Write, WeightsBesideTheArtifact) {
-  const auto made = compile_file(folder.path() / "model.hir", folder.path() / "model.husk", {}, {},
-                                 Weights::beside);
-  ASSERT_TRUE(std::holds_alternative<Summary>(made))
-      << describe(std::get<Error>(made), "model.hir");
+  const auto result = compile_file(folder.path() / "model.hir", folder.path() / "model.husk", {},
+                                   {}, Weights::beside);
+  ASSERT_TRUE(std::holds_alternative<Summary>(result))
+      << describe(std::get<Error>(result), "model.hir");
   EXPECT_EQ(files_of(folder), kFilesOfTest + 2);
-  const Summary& s = std::get<Summary>(made);
+  const Summary& s = std::get<Summary>(result);
   EXPECT_EQ(s.file_bytes, folder.read("model.husk").size());
   EXPECT_EQ(s.constant_bytes, 3u + 3 + 4 + 8);  // names that differ do not share a tensor
   const std::string file = folder.read(s.weights.c_str());
@@ -246,9 +246,10 @@ TEST_F(Write, WeightsBesideTheArtifact) {
 }
 
 TEST_F(Write, WeightsBesideAPipeAreRefused) {
-  const auto made = compile_file(folder.path() / "model.hir", "/dev/null", {}, {}, Weights::beside);
-  ASSERT_TRUE(std::holds_alternative<Error>(made));
-  EXPECT_EQ(std::get<Error>(made).text,
+  const auto result = compile_file(folder.path() / "model.hir", "/dev/null", {}, {},
+                                   Weights::beside);
+  ASSERT_TRUE(std::holds_alternative<Error>(result));
+  EXPECT_EQ(std::get<Error>(result).text,
             "/dev/null is no regular file: there is no place beside it for the weights");
 }
 
@@ -258,10 +259,10 @@ target cpu host "a"
 constant c c128 [1] bytes "00000000000000000000000000000000"
 function f { variant cpu { return () } }
 )");
-  const auto made = compile_file(folder.path() / "c.hir", folder.path() / "c.husk", {}, {},
-                                 Weights::beside);
-  ASSERT_TRUE(std::holds_alternative<Error>(made));
-  EXPECT_EQ(std::get<Error>(made).text,
+  const auto result = compile_file(folder.path() / "c.hir", folder.path() / "c.husk", {}, {},
+                                   Weights::beside);
+  ASSERT_TRUE(std::holds_alternative<Error>(result));
+  EXPECT_EQ(std::get<Error>(result).text,
             "constant 'c' is c128, which safetensors lacks: leave the weights inside of the "
             "artifact");
   EXPECT_EQ(files_of(folder), kFilesOfTest + 1);  // no temporary file
@@ -270,9 +271,9 @@ function f { variant cpu { return () } }
 TEST_F(Write, AFailureLeavesTheOldFile) {
   folder.file("model.husk", "old");
   folder.file("broken.hir", "hir 1 function");
-  const auto made = compile_file(folder.path() / "broken.hir", folder.path() / "model.husk");
-  ASSERT_TRUE(std::holds_alternative<Error>(made));
-  EXPECT_EQ(std::get<Error>(made).line, 1u);
+  const auto result = compile_file(folder.path() / "broken.hir", folder.path() / "model.husk");
+  ASSERT_TRUE(std::holds_alternative<Error>(result));
+  EXPECT_EQ(std::get<Error>(result).line, 1u);
   EXPECT_EQ(folder.read("model.husk"), "old");
 }
 
@@ -291,8 +292,8 @@ TEST_F(Write, AFullDiskLeavesTheOldFile) {
       signal(SIGXFSZ, SIG_IGN);
       const rlimit most = {limit, limit};
       setrlimit(RLIMIT_FSIZE, &most);
-      const auto made = compile_file(in, out);
-      const Error* error = std::get_if<Error>(&made);
+      const auto result = compile_file(in, out);
+      const Error* error = std::get_if<Error>(&result);
       if (!error) return 1;
       return error->text == "cannot write " + out + ": File too large" ? 2 : 3;
     });
@@ -308,8 +309,8 @@ TEST_F(Write, AFolderThatMayNotBeWrittenLeavesTheOldFile) {
   std::filesystem::permissions(folder.path(), std::filesystem::perms(0555));
   const int status = status_of_process([&] {
     if (geteuid() == 0 && seteuid(65534) != 0) return 2;
-    const auto made = compile_file(folder.path() / "model.hir", folder.path() / "model.husk");
-    const Error* error = std::get_if<Error>(&made);
+    const auto result = compile_file(folder.path() / "model.hir", folder.path() / "model.husk");
+    const Error* error = std::get_if<Error>(&result);
     return error && error->text.find("beside it: Permission denied") != std::string::npos ? 0 : 1;
   });
   EXPECT_EQ(status, 0);
@@ -344,12 +345,12 @@ TEST_F(Write, ReplacesTheFileAndNotItsContent) {
   std::filesystem::permissions(file, std::filesystem::perms(0640));
   std::filesystem::create_symlink("old.husk", link);
   std::ifstream open_before(file, std::ios::binary);
-  const auto made = compile_file(folder.path() / "model.hir", link);
-  ASSERT_TRUE(std::holds_alternative<Summary>(made));
+  const auto result = compile_file(folder.path() / "model.hir", link);
+  ASSERT_TRUE(std::holds_alternative<Summary>(result));
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(open_before), {}), "old");
   EXPECT_TRUE(std::filesystem::is_symlink(link));
   EXPECT_EQ(std::filesystem::status(file).permissions(), std::filesystem::perms(0640));
-  EXPECT_EQ(folder.read("old.husk").size(), std::get<Summary>(made).file_bytes);
+  EXPECT_EQ(folder.read("old.husk").size(), std::get<Summary>(result).file_bytes);
   EXPECT_EQ(files_of(folder), kFilesOfTest + 2);
 }
 
@@ -357,8 +358,8 @@ TEST_F(Write, ReplacesTheFileAndNotItsContent) {
 TEST_F(Write, TheTemporaryNameIsFree) {
   const std::string taken = fmt::format("model.husk.{}-0.part", getpid());
   folder.file(taken, "of somebody else");
-  const auto made = compile_file(folder.path() / "model.hir", folder.path() / "model.husk");
-  ASSERT_TRUE(std::holds_alternative<Summary>(made));
+  const auto result = compile_file(folder.path() / "model.hir", folder.path() / "model.husk");
+  ASSERT_TRUE(std::holds_alternative<Summary>(result));
   EXPECT_EQ(folder.read(taken), "of somebody else");
   EXPECT_EQ(files_of(folder), kFilesOfTest + 2);
 }
@@ -371,9 +372,9 @@ TEST_F(Write, ToAPipe) {
     std::ifstream file(fifo, std::ios::binary);
     got.assign(std::istreambuf_iterator<char>(file), {});
   });
-  const auto made = compile_file(folder.path() / "model.hir", fifo);
+  const auto result = compile_file(folder.path() / "model.hir", fifo);
   reader.join();
-  EXPECT_TRUE(std::holds_alternative<Summary>(made));
+  EXPECT_TRUE(std::holds_alternative<Summary>(result));
   const auto memory = compiled(kBlobs, folder.path());
   EXPECT_EQ(got, std::string(memory.begin(), memory.end()));
   EXPECT_TRUE(std::filesystem::is_fifo(fifo));
@@ -382,8 +383,8 @@ TEST_F(Write, ToAPipe) {
 
 TEST_F(Write, NamesFilesThatCannotBeUsed) {
   const auto error = [](const std::filesystem::path& in, const std::filesystem::path& out) {
-    const auto made = compile_file(in, out);
-    return std::holds_alternative<Error>(made) ? std::get<Error>(made).text : "";
+    const auto result = compile_file(in, out);
+    return std::holds_alternative<Error>(result) ? std::get<Error>(result).text : "";
   };
   const std::string path = folder.path().string();
   EXPECT_EQ(error(path + "/nope.hir", path + "/a"),

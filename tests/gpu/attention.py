@@ -165,7 +165,7 @@ def inputs(name, shape):
     batch, queries, keys = shape
     mask = torch.rand(batch, 1, queries, keys) > 0.3
     mask[..., 0] = True  # Eager's kernels differ for rows without any key.
-    made = [
+    tensors = [
       number(batch, queries, 4, size),
       number(batch, keys, 2, size),
       number(batch, keys, 2, size),
@@ -174,11 +174,15 @@ def inputs(name, shape):
     ]
   elif kind == "speed":
     batch, rows = shape
-    made = [number(batch, 16, rows, size) for _ in range(3)]
+    tensors = [number(batch, 16, rows, size) for _ in range(3)]
   else:
     batch, keys = shape
-    made = [number(batch, 32, 1, size), number(batch, 8, keys, size), number(batch, 8, keys, size)]
-  return [each if each.dtype == torch.bool else each.to(DTYPES[dtype]) for each in made]
+    tensors = [
+      number(batch, 32, 1, size),
+      number(batch, 8, keys, size),
+      number(batch, 8, keys, size),
+    ]
+  return [each if each.dtype == torch.bool else each.to(DTYPES[dtype]) for each in tensors]
 
 
 def program(name):
@@ -222,14 +226,15 @@ def pack(folder, names):
     print(name)
 
 
-def run(husk_run, artifact, given, *options):
+def run(husk_run, artifact, tensors, *options):
   """The outputs of an artifact, and the text that husk-run printed."""
   from safetensors.torch import load_file, save_file
 
   with tempfile.TemporaryDirectory() as folder:
     folder = pathlib.Path(folder)
     save_file(
-      {str(index): each.contiguous() for index, each in enumerate(given)}, folder / "in.safetensors"
+      {str(index): each.contiguous() for index, each in enumerate(tensors)},
+      folder / "in.safetensors",
     )
     done = subprocess.run(
       [
@@ -247,15 +252,15 @@ def run(husk_run, artifact, given, *options):
     )
     if done.returncode:
       raise RuntimeError(done.stdout + done.stderr)
-    made = load_file(folder / "out.safetensors")
-  return [made[str(index)] for index in range(len(made))], done.stdout
+    outputs = load_file(folder / "out.safetensors")
+  return [outputs[str(index)] for index in range(len(outputs))], done.stdout
 
 
-def eager(model, given, dtype=None):
+def eager(model, tensors, dtype=None):
   """The results, computed on the GPU in a dtype and moved to the CPU."""
   moved = [
     each.cuda() if dtype is None or each.dtype == torch.bool else each.cuda().to(dtype)
-    for each in given
+    for each in tensors
   ]
   with torch.no_grad():
     results = model(*moved)
@@ -276,18 +281,19 @@ def check(folder, husk_run, names):
     for shape in (
       SHAPES if kind == "all" else DECODED if kind == "decode" else [(1, 1), (2, 300), (1, 1024)]
     ):
-      given = inputs(name, shape)
-      right = eager(model, given, torch.float64)
-      theirs = eager(model, given)
+      tensors = inputs(name, shape)
+      right = eager(model, tensors, torch.float64)
+      theirs = eager(model, tensors)
       for mode in ("list", "graph"):
         try:
-          ours, _ = run(husk_run, pathlib.Path(folder) / f"{name}.husk", given, f"--mode={mode}")
+          ours, _ = run(husk_run, pathlib.Path(folder) / f"{name}.husk", tensors, f"--mode={mode}")
         except RuntimeError as error:
           wrong += 1
           print(f"FAILED  {name} {shape} {mode}: {error}")
           continue
         off, eagers = (
-          [difference(*pair) for pair in zip(made, right, strict=True)] for made in (ours, theirs)
+          [difference(*pair) for pair in zip(results, right, strict=True)]
+          for results in (ours, theirs)
         )
         bad = not all(each <= TOLERANCES[dtype] for each in off)
         wrong += bad
@@ -300,10 +306,10 @@ def check(folder, husk_run, names):
   return wrong != 0
 
 
-def time_eager(model, given, repeat=200):
+def time_eager(model, tensors, repeat=200):
   """Microseconds of a call. Many calls are captured in a graph, so that Python's time does not
   count."""
-  moved = [each.cuda() for each in given]
+  moved = [each.cuda() for each in tensors]
   stream = torch.cuda.Stream()
   with torch.no_grad(), torch.cuda.stream(stream):
     for _ in range(3):
@@ -323,16 +329,16 @@ def time_eager(model, given, repeat=200):
   return sorted(times)[len(times) // 2]
 
 
-def time_ours(husk_run, artifact, given, mode):
+def time_ours(husk_run, artifact, file, mode):
   """Microseconds of the GPU for a run. Many runs are queued; except for the smallest programs the
-  GPU is slower than the launches. `given` is a file of inputs."""
+  GPU is slower than the launches. `file` has the inputs."""
   command = [
     *shlex.split(husk_run),
     artifact,
     "--device=cuda",
     f"--mode={mode}",
     "--inputs",
-    given,
+    file,
     "--repeat=20",
     "--queue=400",
   ]
@@ -344,14 +350,14 @@ def time_ours(husk_run, artifact, given, mode):
 
 
 @contextlib.contextmanager
-def file_of(given):
+def file_of(tensors):
   from safetensors.torch import save_file
 
   with tempfile.TemporaryDirectory(
     dir="/dev/shm" if pathlib.Path("/dev/shm").is_dir() else None
   ) as folder:
     file = pathlib.Path(folder) / "in.safetensors"
-    save_file({str(index): each.contiguous() for index, each in enumerate(given)}, file)
+    save_file({str(index): each.contiguous() for index, each in enumerate(tensors)}, file)
     yield file
 
 
@@ -363,13 +369,13 @@ def time_both(folder, husk_run):
   for name, shapes in TIMED.items():
     model = program(name)[0]
     for shape in shapes:
-      given = inputs(name, shape)
-      with file_of(given) as file:
+      tensors = inputs(name, shape)
+      with file_of(tensors) as file:
         ours = [
           time_ours(husk_run, pathlib.Path(folder) / f"{name}.husk", file, mode)
           for mode in ("list", "graph")
         ]
-      theirs = time_eager(model, given)
+      theirs = time_eager(model, tensors)
       print(
         f"{name:16} {str(shape):12} husk list {ours[0]:8.2f}, graph {ours[1]:8.2f};  eager "
         f"{theirs:8.2f};  "
@@ -404,16 +410,16 @@ class Variant:
 
 def variants(name):
   """The present choice first, then other tiles, then other orders of blocks or numbers of parts."""
-  made = [Variant(name), *(Variant(name, tile) for tile in SWEPT[name])]
+  choices = [Variant(name), *(Variant(name, tile) for tile in SWEPT[name])]
   if name.startswith("speed"):
     tiles = [
       next(tile for tile in SWEPT[name] if tile[:3] == begin)
       for begin in ((64, 64, 4), (128, 64, 8))
     ]
-    return made + [
+    return choices + [
       Variant(name, tile, cache=cache) for tile in tiles for cache in (1, 2**22, 2**30)
     ]
-  return made + [Variant(name, (16, 64, 4, 3), splits=splits) for splits in (8, 16, 64)]
+  return choices + [Variant(name, (16, 64, 4, 3), splits=splits) for splits in (8, 16, 64)]
 
 
 def make(variant, folder):
@@ -443,7 +449,10 @@ def sweep(folder, husk_run, seconds=240.0):
   folder.mkdir(parents=True, exist_ok=True)
   every = {name: variants(name) for name in SWEPT}
   missing = [
-    variant for made in every.values() for variant in made if not variant.file(folder).exists()
+    variant
+    for choices in every.values()
+    for variant in choices
+    if not variant.file(folder).exists()
   ]
   # Each choice has a process of its own, so that none affects another.
   spawn = multiprocessing.get_context("spawn")
@@ -456,16 +465,16 @@ def sweep(folder, husk_run, seconds=240.0):
     "GPU, x: as fast as eager",
     flush=True,
   )
-  for name, made in every.items():
+  for name, choices in every.items():
     model = program(name)[0]
     for shape in SWEPT_ROWS if name.startswith("speed") else TIMED[name]:
       if time.monotonic() > until:
         print("no time is left for", name, shape)
         continue
-      given = inputs(name, shape)
-      theirs, times = time_eager(model, given), {}
-      with file_of(given) as file:
-        for variant in made:
+      tensors = inputs(name, shape)
+      theirs, times = time_eager(model, tensors), {}
+      with file_of(tensors) as file:
+        for variant in choices:
           if variant.file(folder).exists() and time.monotonic() < until:
             try:
               times[str(variant)] = time_ours(husk_run, variant.file(folder), file, "list")

@@ -115,8 +115,8 @@ def equal(
   """Compares results, written arguments, shared memory and gradients with those of eager mode, for
   `args` and for each of `others`."""
   own = compiled(function, fullgraph, **options)
-  for given in (args, *others):
-    mine, theirs = copy.deepcopy(given), copy.deepcopy(given)
+  for arguments in (args, *others):
+    mine, theirs = copy.deepcopy(arguments), copy.deepcopy(arguments)
     with torch.set_grad_enabled(grad):
       if seed is not None:
         torch.manual_seed(seed)

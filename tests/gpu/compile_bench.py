@@ -247,7 +247,7 @@ def processes(device):
   report("the same in the process after it", second, "husk")
 
 
-def training_step(title, make, given, loss_of, device):
+def training_step(title, make, inputs, loss_of, device):
   """Times and memory of a step of training, AdamW and fp16 autocast, by side."""
   sides, peaks = {}, {}
   for name, (backend, options) in {
@@ -265,7 +265,7 @@ def training_step(title, make, given, loss_of, device):
 
     def step(run=run, optimizer=optimizer):
       with torch.autocast("cuda", dtype=torch.float16):
-        loss = loss_of(run(given))
+        loss = loss_of(run(inputs))
       loss.backward()
       optimizer.step()
       optimizer.zero_grad()

@@ -163,12 +163,12 @@ def main():
   with concurrent.futures.ProcessPoolExecutor(
     len(formats), multiprocessing.get_context("spawn")
   ) as pool:
-    made = {
+    futures = {
       format: pool.submit(export, path, options, format)
       for format, path in paths.items()
       if not path.exists()
     }
-    for format, future in made.items():
+    for format, future in futures.items():
       size = paths[format].stat().st_size if not future.exception() else 0
       print(f"{format}: exported in {future.result():.1f} s, {size:,} bytes", flush=True)
   if options.dry:

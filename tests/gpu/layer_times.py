@@ -124,9 +124,9 @@ class Convolution(nn.Module):
 def names():
   epilogues = ("bias", "gelu", "residual")
   shapes = [(m, n, k) for n, k in WIDTHS for m in ROWS]
-  made = [f"{epilogues[i % 3]}_{m}x{n}x{k}" for i, (m, n, k) in enumerate(shapes)]
-  made += [f"plain_{m}x{n}x{k}" for m, n, k in PLAIN]
-  return made + [f"{layer}.{batch}" for layer in LAYERS for batch in BATCHES]
+  products = [f"{epilogues[i % 3]}_{m}x{n}x{k}" for i, (m, n, k) in enumerate(shapes)]
+  products += [f"plain_{m}x{n}x{k}" for m, n, k in PLAIN]
+  return products + [f"{layer}.{batch}" for layer in LAYERS for batch in BATCHES]
 
 
 def make(name):
@@ -139,11 +139,11 @@ def make(name):
   kind, batch = name.split(".")
   layer = LAYERS[kind]
   dims = 1 if "1d" in kind else 2
-  made = Convolution(layer, DILATED.get(kind, 1), dims)
+  convolution = Convolution(layer, DILATED.get(kind, 1), dims)
   x = torch.randn(int(batch), layer[0], *[layer[-1]] * dims)
   if dims == 2:
-    made, x = (each.to(memory_format=torch.channels_last) for each in (made, x))
-  return made, (x,)
+    convolution, x = (each.to(memory_format=torch.channels_last) for each in (convolution, x))
+  return convolution, (x,)
 
 
 def export(name, folder, target):
@@ -250,8 +250,8 @@ def main():
     options.folder.mkdir(parents=True, exist_ok=True)
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(options.jobs, context) as pool:
-      made = {n: pool.submit(export, n, options.folder, options.target) for n in wanted}
-      for name, result in made.items():
+      futures = {n: pool.submit(export, n, options.folder, options.target) for n in wanted}
+      for name, result in futures.items():
         if result.exception():
           failed += 1
           print(f"{name}: {str(result.exception()).splitlines()[0]}", flush=True)

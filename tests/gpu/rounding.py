@@ -171,22 +171,27 @@ def model(name, seed, device):
   """A model and its inputs in float32, in the order of MODELS."""
   if name == "bert":
     image_models.hide_folder()
-    made, _, cases = transformers_models.make("bert", False, seed)
+    network, _, cases = transformers_models.make("bert", False, seed)
     torch.manual_seed(1000 + seed)
     tokens, mask = cases[0]
-    return made.float().to(device), [torch.randint_like(tokens, 1000).to(device), mask.to(device)]
+    return network.float().to(device), [
+      torch.randint_like(tokens, 1000).to(device),
+      mask.to(device),
+    ]
   if name == "gpt":
     import models
 
     torch.manual_seed(seed)
-    made = models.Gpt(vocabulary=256, width=256, layers=6, heads=8, context=128).eval().to(device)
-    return made, [torch.randint(0, 256, (2, 128)).to(device)]
-  made = image_models.model(name, seed, device)
+    network = (
+      models.Gpt(vocabulary=256, width=256, layers=6, heads=8, context=128).eval().to(device)
+    )
+    return network, [torch.randint(0, 256, (2, 128)).to(device)]
+  network = image_models.model(name, seed, device)
   if name == "vit_b_16":
-    nn.init.normal_(made.heads.head.weight, std=0.02)  # torchvision's first weights are 0
+    nn.init.normal_(network.heads.head.weight, std=0.02)  # torchvision's first weights are 0
   x = image_models.image(IMAGES, name)
   torch.manual_seed(1000 + seed)
-  return made, [torch.randn_like(x).to(device)]
+  return network, [torch.randn_like(x).to(device)]
 
 
 def row_of(name):

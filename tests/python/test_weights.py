@@ -125,8 +125,8 @@ def test_names(load):
     program.weights["embed.weigth"]
   with pytest.raises(KeyError, match="no weight 'unused'"):
     program.update_weights({"scale": torch.tensor(2.0), "unused": torch.ones(1)})
-  given = {"scale": torch.tensor(2.0), "unused": torch.ones(1)}
-  assert program.update_weights(given, strict=False) == ["unused"]
+  updates = {"scale": torch.tensor(2.0), "unused": torch.ones(1)}
+  assert program.update_weights(updates, strict=False) == ["unused"]
   assert torch.from_dlpack(program(1)[2]).item() == 2
 
 

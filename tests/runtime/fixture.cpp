@@ -25,10 +25,10 @@ kernel check_index kernels "check_index" (i64)
 kernel fail_assert kernels "fail_assert" (i64, ptr)
 kernel record kernels "record" (ptr, bool, i8, u16, i32, u64, f16, bf16, f32, f64)
 )";
-  auto made = compiler::compile_text(head + body, image.parent_path());
-  if (auto* error = std::get_if<compiler::Error>(&made))
+  auto result = compiler::compile_text(head + body, image.parent_path());
+  if (auto* error = std::get_if<compiler::Error>(&result))
     throw std::runtime_error(compiler::describe(*error, "test.hir"));
-  return std::get<0>(made);
+  return std::get<0>(result);
 }
 
 Aligned::Aligned(const std::vector<uint8_t>& bytes) : size_(bytes.size()) {

@@ -352,16 +352,16 @@ TEST(Tokenizer, null_arguments) {
   EXPECT_EQ(husk_tokenizer_create("{}", 2, nullptr, nullptr), HUSK_INVALID_ARGUMENT);
   EXPECT_EQ(husk_tokenizer_create(nullptr, 0, &tokenizer, nullptr), HUSK_INVALID_ARGUMENT);
   EXPECT_EQ(husk_tokenizer_size(nullptr), 0u);
-  const Tokenizer made = make(of_kind("gpt-2"));
+  const Tokenizer gpt_2_tokenizer = make(of_kind("gpt-2"));
   size_t count;
-  EXPECT_EQ(husk_tokenizer_encode(made.get(), "", 0, 8, nullptr, 0, &count, nullptr),
+  EXPECT_EQ(husk_tokenizer_encode(gpt_2_tokenizer.get(), "", 0, 8, nullptr, 0, &count, nullptr),
             HUSK_INVALID_ARGUMENT);
-  const Decoder decoder = decoder_of(made);
+  const Decoder decoder = decoder_of(gpt_2_tokenizer);
   const char* text;
   EXPECT_EQ(husk_text_decoder_push(decoder.get(), -1, &text, &count, nullptr), HUSK_INVALID_INPUT);
   EXPECT_EQ(husk_text_decoder_push(decoder.get(), 1 << 20, &text, &count, nullptr),
             HUSK_INVALID_INPUT);
-  EXPECT_EQ(husk_tokenizer_token(made.get(), -1, &count), nullptr);
+  EXPECT_EQ(husk_tokenizer_token(gpt_2_tokenizer.get(), -1, &count), nullptr);
   husk_tokenizer_release(nullptr);
   husk_text_decoder_release(nullptr);
 }

@@ -32,12 +32,12 @@ def rewritten(function, *args, shapes=None):
   with torch.no_grad():
     program = torch.export.export(FunctionModule(function), args, dynamic_shapes=shapes)
   before = str(program.graph)
-  made = operator.rewrite(program, notes.append)
+  attention_program = operator.rewrite(program, notes.append)
   assert str(program.graph) == before
-  made.validate()
+  attention_program.validate()
   found = [
     str(node.target)
-    for node in made.graph.nodes
+    for node in attention_program.graph.nodes
     if node.op == "call_function" and "attention" in str(node.target)
   ]
   return found, notes
@@ -130,10 +130,10 @@ def test_attention_in_a_branch():
     return torch.cond(p, lambda q: SDPA(q, q, q), lambda q: q + 1, (q,))
 
   program = torch.export.export(FunctionModule(function), (torch.tensor(True), heads()))
-  made = operator.rewrite(program, None)
+  attention_program = operator.rewrite(program, None)
   targets = {
     str(node.target)
-    for module in made.graph_module.modules()
+    for module in attention_program.graph_module.modules()
     if isinstance(module, torch.fx.GraphModule)
     for node in module.graph.nodes
   }
@@ -173,7 +173,7 @@ def test_attention_is_one_launch_that_waits(tmp_path):
 def test_an_artifact(tmp_path, monkeypatch):
   monkeypatch.setenv("HUSKC", built_tools.built("huskc"))
   args = tuple(heads(dtype=torch.bfloat16, size=128) for _ in range(3))
-  made = husk.export(
+  artifact = husk.export(
     FunctionModule(causal),
     args,
     tmp_path / "a.husk",
@@ -181,7 +181,7 @@ def test_an_artifact(tmp_path, monkeypatch):
     targets=("cuda:h200", "cuda:orin"),
   )
   shown = subprocess.run(
-    [built_tools.built("husk-dump"), made], capture_output=True, text=True, check=True
+    [built_tools.built("husk-dump"), artifact], capture_output=True, text=True, check=True
   ).stdout
   for key, arch in (("h200", "sm_90a"), ("orin", "sm_87")):
     assert f"image {key}_attention_bf16_128_causal.cubin cubin for cuda {arch}" in shown
@@ -387,12 +387,12 @@ def test_targets(key, dtype, size, tmp_path):
 def check(tmp_path, function, args, runs, shapes=None, tolerance=1e-5, buffers=None, **options):
   model = FunctionModule(function, **(buffers or {}))
   names = [f"{name}" for name in function.__code__.co_varnames[1 : function.__code__.co_argcount]]
-  given = [dict(zip(names, run)) for run in runs]
+  named_runs = [dict(zip(names, run)) for run in runs]
   results = computed(
     FunctionModule(function, **{name: value.clone() for name, value in (buffers or {}).items()}),
     args,
     shapes,
-    given,
+    named_runs,
     tmp_path,
     **options,
   )

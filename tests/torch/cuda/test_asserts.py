@@ -29,7 +29,7 @@ class Picks(torch.nn.Module):
     )
 
 
-def given(i, j=((1, 0), (4, 4), (3, 2))):
+def named_inputs(i, j=((1, 0), (4, 4), (3, 2))):
   x = torch.arange(15.0).reshape(3, 5)
   return {"i": torch.tensor(i), "j": torch.tensor(j), "x": x, "y": torch.arange(float(ROWS))}
 
@@ -43,15 +43,15 @@ def model():
 @pytest.fixture(scope="module")
 def written(model, tmp_path_factory):
   """The text and its folder, by the effect of an assert."""
-  made = {}
+  by_mode = {}
   for mode in ("status", "trap", "off"):
     folder = tmp_path_factory.mktemp(mode)
-    args = tuple(given([3, 0, 11]).values())
-    made[mode] = (
+    args = tuple(named_inputs([3, 0, 11]).values())
+    by_mode[mode] = (
       husk.write(model, args, folder, targets=("cuda:h200",), asserts=mode).read_text(),
       folder,
     )
-  return made
+  return by_mode
 
 
 def test_a_status_has_texts_and_a_parameter(written):
@@ -82,12 +82,16 @@ def test_asserts_off_removes_asserts(written):
 def test_unknown_assert_mode_is_refused():
   with pytest.raises(ValueError, match="asserts='never': give one of 'status', 'trap', 'off'"):
     husk.write(
-      Picks(), tuple(given([1, 2, 3]).values()), "/nowhere", targets=("cuda:h200",), asserts="never"
+      Picks(),
+      tuple(named_inputs([1, 2, 3]).values()),
+      "/nowhere",
+      targets=("cuda:h200",),
+      asserts="never",
     )
 
 
 def test_values_are_those_of_the_model(model, tmp_path):
-  runs = [given([3, 0, 11]), given([1, 7, 5], ((0, 1), (2, 3), (4, 4)))]
+  runs = [named_inputs([3, 0, 11]), named_inputs([1, 7, 5], ((0, 1), (2, 3), (4, 4)))]
   for inputs, result in zip(runs, computed(model, tuple(runs[0].values()), None, runs, tmp_path)):
     for one, other in zip(result.values(), model(**inputs)):
       torch.testing.assert_close(one, other)
@@ -97,16 +101,16 @@ def test_lanes_with_failed_asserts_access_no_other_memory(model, tmp_path):
   """The lanes whose index is in range are right, and the other lanes write nothing."""
   results = computed(
     model,
-    tuple(given([3, 0, 11]).values()),
+    tuple(named_inputs([3, 0, 11]).values()),
     None,
-    [given([3, 99999999, 11], ((1, 0), (4, 5), (3, 2)))],
+    [named_inputs([3, 99999999, 11], ((1, 0), (4, 5), (3, 2)))],
     tmp_path,
   )
   lookup, gathered, put, added = results[0].values()
-  good = model(**given([3, 0, 11], ((1, 0), (4, 0), (3, 2))))
+  good = model(**named_inputs([3, 0, 11], ((1, 0), (4, 0), (3, 2))))
   torch.testing.assert_close(lookup, good[0])  # the failed lane reads row 0
   torch.testing.assert_close(gathered, good[1])
-  x, y = given([0])["x"], torch.arange(float(ROWS))
+  x, y = named_inputs([0])["x"], torch.arange(float(ROWS))
   for row, at in ((0, 3), (2, 11)):
     assert put[at] == x[row, 0] and added[at] == y[at] + x[row, 1]
     y[at] = put[at] = added[at] = 0
@@ -129,20 +133,20 @@ def kernel(in_ptr0, in_ptr1, out_ptr0, ks0, xnumel, XBLOCK : tl.constexpr):
 
 
 def changed(*lines):
-  made = asserts.rewrite(
+  module = asserts.rewrite(
     KERNEL.format(body="\n".join("    " + line for line in lines)), "kernel", 5
   )
-  return made, [
-    line.strip() for line in made.source.split("    tmp0 = ")[1].splitlines()[1:] if line
+  return module, [
+    line.strip() for line in module.source.split("    tmp0 = ")[1].splitlines()[1:] if line
   ]
 
 
 def test_a_constant_bound_leaves_the_load_unchanged():
-  made, lines = changed(
+  module, lines = changed(
     'tl.device_assert(((0 <= tmp0) & (tmp0 < 9)) | ~(xmask), "index out of bounds: 0 <= tmp0 < 9")',
     "tmp1 = tl.load(in_ptr1 + (x0 + 20*tmp0), xmask, other=0.0)",
   )
-  assert made.texts == ["index out of bounds: 0 <= tmp0 < 9"] and made.left == 0
+  assert module.texts == ["index out of bounds: 0 <= tmp0 < 9"] and module.left == 0
   assert lines == [
     "husk_holds5 = ((0 <= tmp0) & (tmp0 < 9)) | ~(xmask)",
     "tl.store(husk_asserts + husk_holds5.to(tl.int32) * 0, 5, husk_holds5 == 0)",
@@ -150,8 +154,8 @@ def test_a_constant_bound_leaves_the_load_unchanged():
     "tmp1 = tl.load(in_ptr1 + (x0 + 20*husk_index5), xmask, other=0.0)",
   ]
   assert (
-    "XBLOCK : tl.constexpr, husk_asserts):" in made.source
-    and "'husk_asserts': '*i32'}" in made.source
+    "XBLOCK : tl.constexpr, husk_asserts):" in module.source
+    and "'husk_asserts': '*i32'}" in module.source
   )
 
 
@@ -182,13 +186,13 @@ def test_writes_are_always_guarded():
 
 
 def test_two_bounds_of_one_index():
-  made, lines = changed(
+  module, lines = changed(
     'tl.device_assert(tmp0 < 9, "index out of bounds: tmp0 < 9")',
     "tmp1 = tl.load(in_ptr1 + (tmp0), xmask)",
     'tl.device_assert(tmp0 < 7, "index out of bounds: tmp0 < 7")',
     "tmp2 = tl.load(in_ptr1 + (tmp0), xmask)",
   )
-  assert len(made.texts) == 2 and "husk_holds6 = husk_index5 < 7" in lines
+  assert len(module.texts) == 2 and "husk_holds6 = husk_index5 < 7" in lines
   assert lines[-1] == "tmp2 = tl.load(in_ptr1 + (husk_index6), xmask)"
 
 
@@ -218,17 +222,17 @@ def test_only_the_block_of_an_assert_changes():
   ],
 )
 def test_asserts_of_unknown_form_stay_traps(lines):
-  made, after = changed(*lines)
-  assert made.texts == [] and made.left == 1 and after == lines and "husk_" not in made.source
+  module, after = changed(*lines)
+  assert module.texts == [] and module.left == 1 and after == lines and "husk_" not in module.source
 
 
 def test_asserts_of_user_kernels_stay_traps_with_a_note():
   target, notes = fake_cuda.Target.load("h200"), []
   text = body(target, extra='tl.device_assert(tmp0 < 9.0, "below 9")')
   with fake_cuda.cuda(target):
-    made = triton_kernels.CudaKernels(target, prefix="p.", note=notes.append)
-    made.define_kernel("triton_poi_f", text)
-  assert made.texts == [] and "__assertfail" in made.kernels()[0][1].ptx
+    kernels = triton_kernels.CudaKernels(target, prefix="p.", note=notes.append)
+    kernels.define_kernel("triton_poi_f", text)
+  assert kernels.texts == [] and "__assertfail" in kernels.kernels()[0][1].ptx
   assert notes == [
     "kernel p.triton_poi_f: 1 of its asserts are traps: what they protect is not known"
   ]

@@ -431,16 +431,16 @@ def test_divisions_are_rounded(tmp_path, monkeypatch):
 
 def test_a_part_of_a_weight_that_a_size_decides_is_rounded_in_each_product(tmp_path):
   model, matmul = Part(), torch.backends.cuda.matmul
-  given = [torch.rand(17, 32), torch.rand(5, 20)]
+  tensors = [torch.rand(17, 32), torch.rand(5, 20)]
   auto = torch.export.Dim.AUTO
   before, matmul.allow_tf32 = matmul.allow_tf32, True
   try:
     results = computed(
-      model, (given[0],), {"x": {0: auto, 1: auto}}, [{"x": x} for x in given], tmp_path
+      model, (tensors[0],), {"x": {0: auto, 1: auto}}, [{"x": x} for x in tensors], tmp_path
     )
   finally:
     matmul.allow_tf32 = before
-  for x, result in zip(given, results, strict=True):
+  for x, result in zip(tensors, results, strict=True):
     torch.testing.assert_close([*result.values()], [model(x)], rtol=2e-3, atol=0)
 
 
@@ -449,7 +449,7 @@ def test_what_the_conversion_does():
   half a bit becomes infinity."""
   one, step = numpy.float32(1), numpy.float32(2.0**-10)
   largest = numpy.finfo(numpy.float32).max
-  given = [one, one + step / 2, one + step / 4, -one - step / 2, largest, numpy.inf, -numpy.inf]
+  numbers = [one, one + step / 2, one + step / 4, -one - step / 2, largest, numpy.inf, -numpy.inf]
   expected = [one, one + step, one, -one - step, numpy.inf, numpy.inf, -numpy.inf]
-  rounded = triton_interpreter.rounded_to_tf32(numpy.array([*given, numpy.nan], numpy.float32))
+  rounded = triton_interpreter.rounded_to_tf32(numpy.array([*numbers, numpy.nan], numpy.float32))
   assert rounded[:-1].tolist() == expected and numpy.isnan(rounded[-1])

@@ -200,9 +200,9 @@ def test_on_cuda(tmp_path):
   args = tuple(x for name in names for x in CALLS[name][1])
 
   def function(self, *tensors):
-    given, results = iter(tensors), []
+    remaining, results = iter(tensors), []
     for name in names:
-      results.append(CALLS[name][0](self, *(next(given) for _ in CALLS[name][1])))
+      results.append(CALLS[name][0](self, *(next(remaining) for _ in CALLS[name][1])))
     return results
 
   model = FunctionModule(function)

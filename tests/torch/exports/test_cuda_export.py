@@ -62,13 +62,13 @@ def test_launches_have_the_arguments_of_their_kernels(name, both):
   text, _ = both[name]
   kernels = dict(re.findall(r'^kernel (\S+) \S+ "\S+" \((.*?)\)', text, re.M))
   for kernel, _, arguments in launches(variant(text, "cuda_h200")):
-    given = listed(arguments)
+    operands = listed(arguments)
     wanted = kernels[kernel].split(", ")
-    assert len(given) == len(wanted), (kernel, given, wanted)
-    for argument, kind in zip(given, wanted):
+    assert len(operands) == len(wanted), (kernel, operands, wanted)
+    for argument, kind in zip(operands, wanted):
       pointer = argument in ("null", "asserts") or bool(re.match(r"(read|write|both) ", argument))
       assert pointer == (kind == "ptr"), (kernel, argument, kind)
-    assert given[-2:] == ["null", "null"]
+    assert operands[-2:] == ["null", "null"]
 
 
 @pytest.mark.parametrize("name", sorted(models.MODELS))

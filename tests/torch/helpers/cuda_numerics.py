@@ -18,13 +18,13 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 def computed(model, args, shapes, runs, folder, target="h200", gemm_set="templates", **options):
   """The results of the variant for `target` for each of `runs`, dicts of inputs by name."""
-  made = []
+  instances = []
   original = devices.DEVICES["cuda"]
 
   class Kept(original):
-    def __init__(self, *given, **named):
-      super().__init__(*given, **named)
-      made.append(self)
+    def __init__(self, *positional, **named):
+      super().__init__(*positional, **named)
+      instances.append(self)
 
   devices.DEVICES["cuda"] = Kept
   try:
@@ -33,7 +33,7 @@ def computed(model, args, shapes, runs, folder, target="h200", gemm_set="templat
     )
   finally:
     devices.DEVICES["cuda"] = original
-  triton_interpreter.describe(made[0].kernels, folder)
+  triton_interpreter.describe(instances[0].kernels, folder)
   return interpreted(folder, runs, target)
 
 

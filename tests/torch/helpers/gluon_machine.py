@@ -100,9 +100,9 @@ class Product:
     raise AssertionError("a product is used before it was waited for")
 
   def finish(self):
-    made = Block(self.a.data.float() @ self.b.data.float())
+    product = Block(self.a.data.float() @ self.b.data.float())
     acc = self.acc.result if isinstance(self.acc, Product) else self.acc
-    self.result = made + acc if self.use_acc else made
+    self.result = product + acc if self.use_acc else product
 
 
 class Partition:
@@ -136,8 +136,8 @@ class Machine:
     # The weights of each partition and of its copies: some orders let one partition run far ahead.
     self.weights = [[10 ** self.random.uniform(-2, 2) for _ in range(2)] for _ in partitions]
     threads = [
-      threading.Thread(target=self.body, args=(p, *given), daemon=True)
-      for p, given in zip(self.partitions, partitions)
+      threading.Thread(target=self.body, args=(p, *call), daemon=True)
+      for p, call in zip(self.partitions, partitions)
     ]
     for thread in threads:
       thread.start()

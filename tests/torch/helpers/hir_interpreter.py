@@ -384,9 +384,9 @@ class Program:
 
   # Execution
 
-  def run(self, target, **given):
+  def run(self, target, **arguments):
     self._fold(target)
-    return self._run(self.inputs, self.outputs, self.variants[target], given)
+    return self._run(self.inputs, self.outputs, self.variants[target], arguments)
 
   def _fold(self, target):
     """Computes the constants that the file does not have."""
@@ -397,7 +397,7 @@ class Program:
         for name, result in zip(names, results.values(), strict=True):
           self._store(name, result)
 
-  def _run(self, inputs, outputs, variant, given):
+  def _run(self, inputs, outputs, variant, arguments):
     begin, end = variant
     r = Reader("")
     r.tokens, r.at = self.reader.tokens[:end], begin
@@ -405,7 +405,7 @@ class Program:
     self.brought, self.brings, self.loops = [], False, 0
     self.on_host, self.used = set(), []  # buffers on the host; those that a step uses
     for value in inputs:
-      self._bind(value, given[value["name"]])
+      self._bind(value, arguments[value["name"]])
     while not r.take("return"):
       self._statement(r)
     r.next("(")
@@ -416,17 +416,17 @@ class Program:
         assert result.dtype == value["dtype"] and result.dim() == value["rank"], value
     return {value["name"]: result for value, result in zip(outputs, results)}
 
-  def _bind(self, value, given):
+  def _bind(self, value, argument):
     if value["kind"] == "tensor":
-      assert given.dtype == value["dtype"] and given.dim() == len(value["ranges"])
-      for size, (low, high) in zip(given.shape, value["ranges"]):
+      assert argument.dtype == value["dtype"] and argument.dim() == len(value["ranges"])
+      for size, (low, high) in zip(argument.shape, value["ranges"]):
         if not low <= size <= high:
           raise CheckFailed(f"size {size} of {value['name']} not in {low}..{high}")
-      self.tensors[value["name"]] = given
+      self.tensors[value["name"]] = argument
     elif value["kind"] != "none":
-      if value["ranges"] and not value["ranges"][0][0] <= given <= value["ranges"][0][1]:
-        raise CheckFailed(f"{value['name']} = {given}")
-      self.scope[value["name"]] = given
+      if value["ranges"] and not value["ranges"][0][0] <= argument <= value["ranges"][0][1]:
+        raise CheckFailed(f"{value['name']} = {argument}")
+      self.scope[value["name"]] = argument
 
   def _eval(self, e):
     if isinstance(e, (int, float)):
@@ -647,8 +647,8 @@ class Program:
     r.next("(")
     args = r.listed(")", lambda: self._argument(r))
     if name == "husk::linear":  # Husk's own, which torch cannot compute
-      *given, out = args
-      out.copy_(_linear(*given))
+      *operands, out = args
+      out.copy_(_linear(*operands))
       return
     name, sizes, _ = name.partition(":sizes")
     if name.startswith("husk::"):
@@ -671,7 +671,7 @@ class Program:
     outputs = args[len(schema) :]
     leaves = torch.utils._pytree.tree_leaves
     if sizes:
-      returned = SIZES.get(name, lambda *made: [made[0].shape[0]])(
+      returned = SIZES.get(name, lambda *results: [results[0].shape[0]])(
         *(returned if isinstance(returned, tuple) else [returned])
       )
       assert len(returned) == len(outputs), name
@@ -685,11 +685,11 @@ class Program:
         or to.data_ptr()
         not in [a.data_ptr() for a in leaves(args[: len(schema)]) if isinstance(a, torch.Tensor)]
       ]
-    for made, to in zip(returned, outputs):
+    for result, to in zip(returned, outputs):
       if isinstance(to, type):
-        self._bring(to(made))
-      elif to is not None and made is not None:  # torch may return no tensor for an empty one
-        to.copy_(made)
+        self._bring(to(result))
+      elif to is not None and result is not None:  # torch may return no tensor for an empty one
+        to.copy_(result)
 
   def _result(self, r):
     kind = r.next()

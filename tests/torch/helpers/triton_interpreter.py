@@ -47,7 +47,7 @@ class _Libdevice:
   def __getattr__(self, name):
     import triton.language as tl
 
-    made = {
+    functions = {
       "tanh": lambda x: 2.0 / (1.0 + tl.exp(-2.0 * x)) - 1.0,
       "log1p": lambda x: tl.log(1.0 + x),
       "isnan": lambda x: x != x,
@@ -61,7 +61,7 @@ class _Libdevice:
     }
     if name in self._NUMPY:
       return lambda *args: self._by_numpy(self._NUMPY[name], *args)
-    return made.get(name) or getattr(tl.math, name, None) or getattr(tl, name)
+    return functions.get(name) or getattr(tl.math, name, None) or getattr(tl, name)
 
   # Functions that NumPy has and Triton has not.
   _NUMPY = {
@@ -302,18 +302,18 @@ def program(folder):
       grid = tuple(self._eval(e) for e in r.listed(")", r.expr))
       r.next("(")
       self.launching = True
-      given = r.listed(")", lambda: self._argument(r))
+      arguments = r.listed(")", lambda: self._argument(r))
       self.launching = False
       # The last two arguments are scratch memory of the blocks, which the interpreter ignores.
       assert (
-        all(one is None or one[0] == "write" for one in given[-2:])
-        and len(given) == len(row["parameters"]) + 2
+        all(one is None or one[0] == "write" for one in arguments[-2:])
+        and len(arguments) == len(row["parameters"]) + 2
       )
       if 0 in grid:
         return
       values, kept, meta = {}, [], ast.literal_eval(row["meta"])
       aligned = _aligned(meta)
-      for (parameter, kind), value in zip(row["parameters"], given):
+      for (parameter, kind), value in zip(row["parameters"], arguments):
         if value == "asserts":
           values[parameter] = self.failed_assert
         elif kind == "ptr":
@@ -327,7 +327,7 @@ def program(folder):
           values[parameter] = value
       written = {
         value[1].data_ptr()
-        for value in given[:-2]
+        for value in arguments[:-2]
         if isinstance(value, tuple) and value[0] != "read"
       }
       self._run_kernel(kernel, row, meta, grid, values)
@@ -344,8 +344,8 @@ def program(folder):
       r.next("(")
       one, other, bias, alpha, beta, _, out, workspace = r.listed(")", lambda: self._argument(r))
       workspace.fill_(0xEE)  # no other data may be in the workspace
-      made = alpha * (one.double() @ other.double())
-      out.copy_(made if bias is None else made + beta * bias)
+      product = alpha * (one.double() @ other.double())
+      out.copy_(product if bias is None else product + beta * bias)
 
     def _run_kernel(self, kernel, row, meta, grid, values):
       pointers = _pointer_types(meta)
@@ -397,8 +397,8 @@ def _aligned(meta):
 
 def main(folder, target, inputs, outputs):
   """Runs the variant for each of `inputs`, which are saved as the runs have left them."""
-  made, runs = program(folder), torch.load(inputs)
-  results = [made.run(target, **given) for given in runs]
+  interpreter, runs = program(folder), torch.load(inputs)
+  results = [interpreter.run(target, **values) for values in runs]
   torch.save(runs, inputs)
   torch.save(
     [

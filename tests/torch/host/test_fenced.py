@@ -21,23 +21,27 @@ def padded(self, a, b, c, d, e):
 
 @pytest.mark.parametrize("isa", ISAS)
 def test_a_load_under_a_mask_ends_where_the_tensor_ends(tmp_path, isa):
-  def given(columns):
+  def arguments(columns):
     numbers = torch.arange(3 * columns).reshape(3, columns) % 7
     return [(numbers % 2 == 0) if dtype == torch.bool else numbers.to(dtype) for dtype in DTYPES]
 
   model = FunctionModule(padded)
   shapes = {name: {1: Dim.AUTO} for name in "abcde"}
   path = husk.export(
-    model, tuple(given(21)), tmp_path / "made.husk", dynamic_shapes=shapes, targets=(f"host:{isa}",)
+    model,
+    tuple(arguments(21)),
+    tmp_path / "made.husk",
+    dynamic_shapes=shapes,
+    targets=(f"host:{isa}",),
   )
 
   def run():
     program = husk.load(path)
     for columns in (*range(2, 20), 31, 32, 33):
-      expected = model(*given(columns))
+      expected = model(*arguments(columns))
       for side in ("back", "front"):
-        made = program(*(fenced(x, side) for x in given(columns)))
-        for one, other in zip(made, expected, strict=True):
+        results = program(*(fenced(x, side) for x in arguments(columns)))
+        for one, other in zip(results, expected, strict=True):
           torch.testing.assert_close(torch.as_tensor(one), other, rtol=0, atol=0)
     return "equal"
 

@@ -34,8 +34,8 @@ IN_ORDER = (REGIONS[:, 1] <= REGIONS[:, 3]) & (REGIONS[:, 2] <= REGIONS[:, 4])
 
 
 def check(op, *args):
-  given = vision.table()[op.default](*args)
-  decomposed.equal(given, op(*args), rtol=1e-4, atol=2e-5)
+  result = vision.table()[op.default](*args)
+  decomposed.equal(result, op(*args), rtol=1e-4, atol=2e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -70,8 +70,8 @@ def test_numbers_that_are_not_finite():
   x[:, :, 0, 0] = float("nan")
   x[:, :, 4, 6] = float("inf")
   for ratio in (-1, 2):
-    given = vision.table()[OPS.roi_align.default](x, REGIONS[[4, 2]], 0.5, 3, 2, ratio, False)
-    assert given.isfinite().all() and not given[1].any()
+    result = vision.table()[OPS.roi_align.default](x, REGIONS[[4, 2]], 0.5, 3, 2, ratio, False)
+    assert result.isfinite().all() and not result[1].any()
   largest, place = vision.table()[OPS.roi_pool.default](x, REGIONS[[6]], 0.5, 1, 1)
   assert largest.isinf().all() and (place == 34).all()
   alone = torch.full((1, 1, 1, 1), float("nan"))
@@ -80,10 +80,10 @@ def test_numbers_that_are_not_finite():
 
 
 def test_halves_are_computed_as_floats():
-  given = vision.table()[OPS.roi_align.default](X.half(), REGIONS.half(), 0.5, 3, 2, 2, True)
+  result = vision.table()[OPS.roi_align.default](X.half(), REGIONS.half(), 0.5, 3, 2, 2, True)
   expected = OPS.roi_align(X, REGIONS.half().float(), 0.5, 3, 2, 2, True)
-  assert given.dtype == torch.float16
-  torch.testing.assert_close(given.float(), expected, rtol=2e-3, atol=2e-3)
+  assert result.dtype == torch.float16
+  torch.testing.assert_close(result.float(), expected, rtol=2e-3, atol=2e-3)
 
 
 @pytest.mark.parametrize("image", [-1, 2, float("nan")])
@@ -184,7 +184,7 @@ def test_suppression_is_a_host_step_of_a_gpu(tmp_path):
   runs = [dict(zip(("boxes", "scores"), boxes_and_scores(count))) for count in (6, 2, 13)]
   count = {0: torch.export.Dim("count", min=2, max=100)}
   args = tuple(runs[0].values())
-  for given, result in zip(runs, computed(model, args, [count, count], runs, tmp_path)):
-    decomposed.equal(list(result.values()), [model(**given)])
+  for inputs, result in zip(runs, computed(model, args, [count, count], runs, tmp_path)):
+    decomposed.equal(list(result.values()), [model(**inputs)])
   text = (tmp_path / "model.hir").read_text()
   assert 'extern "husk::unsuppressed" (' in text and "husk::unsuppressed runs on the CPU" in text

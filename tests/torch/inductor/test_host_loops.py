@@ -81,9 +81,9 @@ def test_an_index_that_is_compared_before_it_is_checked(tmp_path):
     return torch.where(allowed, x, -1e9).softmax(-1)
 
   shapes = {"x": {1: torch.export.Dim("n", max=64)}, "mask": {0: torch.export.Dim("m", max=64)}}
-  given = torch.randn(5, 20), torch.arange(22) % 3 > 0
+  arguments = torch.randn(5, 20), torch.arange(22) % 3 > 0
   model, path = FunctionModule(function), tmp_path / "made.husk"
-  husk.export(model, given, path, dynamic_shapes=shapes, targets=("host",))
+  husk.export(model, arguments, path, dynamic_shapes=shapes, targets=("host",))
   program = husk.load(path)
   for length in (20, 13):
     x, mask = torch.randn(5, length), torch.arange(length) % 3 > 0

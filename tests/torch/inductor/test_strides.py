@@ -30,14 +30,14 @@ def of_a_selection(x):
   return torch.topk(x.t(), 3, 0)[1].float()
 
 
-def written_through_a_view(made):
-  y = made.clone()
+def written_through_a_view(x):
+  y = x.clone()
   y.flatten()[::2].add_(1)
   return y
 
 
-def read_through_a_view(made):
-  y = made * 2
+def read_through_a_view(x):
+  y = x * 2
   z = y.reshape(-1)
   y.mul_(3)
   return z, y
@@ -89,8 +89,8 @@ def test_a_residual_decides_the_strides(tmp_path):
 def test_writes_on_cuda(tmp_path):
   runs = [{"x": torch.randn(n, 8)} for n in (8, 5)]
   results = computed(Model(), (runs[0]["x"],), ({0: ROWS},), runs, tmp_path)
-  for given, result in zip(runs, results):
+  for inputs, result in zip(runs, results):
     for one, other in zip(
-      result.values(), torch.utils._pytree.tree_leaves(model(given["x"])), strict=True
+      result.values(), torch.utils._pytree.tree_leaves(model(inputs["x"])), strict=True
     ):
       close(one, other)

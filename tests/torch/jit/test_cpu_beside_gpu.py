@@ -116,17 +116,17 @@ def test_values(name, compiled, monkeypatch, tmp_path):
   function, inputs = CASES[name]
   inputs = [on_gpu(4, 3), *inputs]
   compiled(function, *inputs)
-  given = [example(*each) for each in inputs]
-  expected_given = [each.clone() for each in given]
+  tensors = [example(*each) for each in inputs]
+  expected_given = [each.clone() for each in tensors]
   # On the CPU alone, a copy to the CPU would be the tensor itself.
   monkeypatch.setitem(globals(), "copied", lambda x, device: x.clone())
   expected = function(*expected_given)
-  for one, other in zip(compiled.run(monkeypatch, tmp_path, *given), expected, strict=True):
+  for one, other in zip(compiled.run(monkeypatch, tmp_path, *tensors), expected, strict=True):
     torch.testing.assert_close(one, other)
-  torch.testing.assert_close(given, expected_given)
+  torch.testing.assert_close(tensors, expected_given)
 
 
-def made(n):
+def new_tensors(n):
   return [torch.arange(2, 7, device=GPU), torch.full((3, 2), 3.0, device=GPU), torch.ones(2) * n]
 
 
@@ -135,7 +135,7 @@ def there_and_back(n):
 
 
 @pytest.mark.parametrize(
-  "function, outputs", [(made, ["cuda:0", "cuda:0", "cpu"]), (there_and_back, ["cpu"])]
+  "function, outputs", [(new_tensors, ["cuda:0", "cuda:0", "cpu"]), (there_and_back, ["cpu"])]
 )
 def test_only_the_graph_itself_has_tensors_on_the_gpu(
   function, outputs, compiled, monkeypatch, tmp_path
@@ -144,12 +144,12 @@ def test_only_the_graph_itself_has_tensors_on_the_gpu(
   assert "target cuda_h200" in hir
   on_host = re.findall(r"buffer output\d of output bytes .*", hir)
   assert ["cpu" if line.endswith(" on host") else "cuda:0" for line in on_host] == outputs
-  given = torch.rand(2)
+  tensor = torch.rand(2)
   monkeypatch.setitem(globals(), "copied", lambda x, device: x.clone())
   monkeypatch.setitem(globals(), "GPU", CPU)
-  expected = function(given)
+  expected = function(tensor)
   expected = expected if isinstance(expected, list) else [expected]
-  for one, other in zip(compiled.run(monkeypatch, tmp_path, given), expected, strict=True):
+  for one, other in zip(compiled.run(monkeypatch, tmp_path, tensor), expected, strict=True):
     torch.testing.assert_close(one, other)
 
 

@@ -20,10 +20,10 @@ def numbers(*sizes, dtype=torch.float64):
 
 
 def check(function, inputs, folder, monkeypatch, tolerance, shapes=None):
-  made = on_fake_driver.run(function, inputs, folder, LIBRARY, monkeypatch, shapes, fft="cufft")
-  for given, (code, results, text) in zip(inputs, made, strict=True):
+  outcomes = on_fake_driver.run(function, inputs, folder, LIBRARY, monkeypatch, shapes, fft="cufft")
+  for arguments, (code, results, text) in zip(inputs, outcomes, strict=True):
     assert code == 0, text
-    right = function(None, *given)
+    right = function(None, *arguments)
     for one, other in zip(results, right if isinstance(right, tuple) else (right,), strict=True):
       close(one, other, tolerance)
 

@@ -189,11 +189,11 @@ def symbols_of(program):
 
 def with_sizes(case, shapes, values):
   """The inputs at these values of the symbols."""
-  given = []
+  inputs = []
   for tensor, shape in zip(case.model.inputs, shapes, strict=True):
     sizes = [n if isinstance(n, int) else int(n.node.expr.subs(values)) for n in shape]
-    given.append(continued(case, tensor, sizes))
-  return tuple(given)
+    inputs.append(continued(case, tensor, sizes))
+  return tuple(inputs)
 
 
 def continued(case, tensor, sizes):
@@ -253,20 +253,20 @@ def other_sizes(case, program, options):
     inside = all(limits[s].lower <= n <= limits[s].upper for s, n in one.items() if s in limits)
     if not inside:
       continue
-    given = with_sizes(case, shapes, one)
+    inputs = with_sizes(case, shapes, one)
     try:
       with torch.no_grad():
-        case.model(*clones(given))
+        case.model(*clones(inputs))
     except Exception:
       if (options.zero or options.alone) and one not in grown:
-        runs.append((given, False))
+        runs.append((inputs, False))
       continue
     try:
       with torch.no_grad():
-        program.module()(*clones(given))
+        program.module()(*clones(inputs))
     except Exception:  # a guard of the export
       continue
-    runs.append((given, True))
+    runs.append((inputs, True))
     if not options.zero and not options.alone and len(runs) == 4:
       break
   return runs if len(runs) > 1 else None
@@ -280,10 +280,10 @@ def leaves_of(tree):
   return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
-def expected(case, given, compared):
+def expected(case, inputs, compared):
   """What eager mode gives, with what is uncertain about it."""
   with torch.no_grad():
-    eager = leaves_of(case.model(*clones(given)))
+    eager = leaves_of(case.model(*clones(inputs)))
     double = None
     try:
       with random_programs.default_dtype(torch.float64):
@@ -293,14 +293,14 @@ def expected(case, given, compared):
           random_programs.DOUBLE.get(x, x) if isinstance(x, torch.dtype) else x
           for x in case.model.leaves
         ]
-        double = compared(leaves_of(model(*map(random_programs.as_double, given))))
+        double = compared(leaves_of(model(*map(random_programs.as_double, inputs))))
     except Exception:
       pass
     others = []
     for seed in range(random_programs.JITTERS):
       change = random_programs.jittered(torch.Generator().manual_seed(seed))
       try:
-        others.append(compared(leaves_of(case.model(*map(change, given)))))
+        others.append(compared(leaves_of(case.model(*map(change, inputs)))))
       except Exception:
         pass
   return [
@@ -411,22 +411,22 @@ class Task:
     self.case = None
 
 
-def compare(task, given):
+def compare(task, run_results):
   runs, compared, stricter = task.runs, task.compared, task.stricter
-  for place, ((inputs, taken), made) in enumerate(zip(runs, given, strict=True)):
+  for place, ((inputs, taken), result) in enumerate(zip(runs, run_results, strict=True)):
     sizes = " ".join(str(tuple(x.shape)) for x in inputs)
-    if isinstance(made, Exception):
+    if isinstance(result, Exception):
       if not taken or (place and stricter):
         continue
       what = "wrong" if not place else "example only"
-      return what, f"at {sizes}: {type(made).__name__}: {made}"
+      return what, f"at {sizes}: {type(result).__name__}: {result}"
     if not taken:
       return "example only", f"at {sizes}: runs, and eager mode refuses it"
     if task.name in UNDETERMINED_IF_EMPTY and not any(x.numel() for x in inputs):
       continue
     wanted = task.expected(place)
-    made = compared(made) if compared is not numbers else made
-    if text := random_programs.difference(made, wanted):
+    result = compared(result) if compared is not numbers else result
+    if text := random_programs.difference(result, wanted):
       return ("wrong" if not place else "example only"), f"at {sizes}: {text}"
   return "equal", f"{len(runs)} sizes"
 
@@ -439,25 +439,25 @@ def on_host(functions, folder, options):
   program = husk.load(artifact)
 
   def run(name, runs):
-    made = []
-    for given, _ in runs:
-      made.append(called(getattr(program, name), clones(given)))
+    run_results = []
+    for inputs, _ in runs:
+      run_results.append(called(getattr(program, name), clones(inputs)))
       if options.fence:
         for side in ("back", "front"):
-          called(getattr(program, name), [fenced(x, side) for x in given])
-      if options.asan and (found := sanitized(artifact, name, given, options.asan, folder)):
-        made[-1] = found
-    return made
+          called(getattr(program, name), [fenced(x, side) for x in inputs])
+      if options.asan and (found := sanitized(artifact, name, inputs, options.asan, folder)):
+        run_results[-1] = found
+    return run_results
 
   return run
 
 
-def called(function, given):
+def called(function, inputs):
   """The tensors that a function of a program returns, on the CPU, or its error."""
   import husk
 
   try:
-    results = function(*given)
+    results = function(*inputs)
   except husk.Error as error:
     return error
   return [
@@ -467,9 +467,9 @@ def called(function, given):
   ]
 
 
-def sanitized(artifact, name, given, runner, folder):
+def sanitized(artifact, name, inputs, runner, folder):
   """An error, if a husk-run that was built with sanitizers reports one."""
-  named = {f"tensors_{n}": x for n, x in enumerate(clones(given))}
+  named = {f"tensors_{n}": x for n, x in enumerate(clones(inputs))}
   libraries = str(pathlib.Path(runner).parents[1] / "lib")
   environment = {**os.environ, "HUSK_RUN": runner, "LD_LIBRARY_PATH": libraries}
   code, _, text = husk_run(
@@ -502,9 +502,9 @@ def checked(path, kept):
   program, results, calls = husk.load(path, device="cuda"), {}, 0
   for name, task in kept.items():
     function = getattr(program, name)
-    given = [called(function, [x.cuda() for x in clones(x)]) for x, _ in task.runs]
-    calls += len(given)
-    results[task.text] = compare(task, given)
+    run_results = [called(function, [x.cuda() for x in clones(x)]) for x, _ in task.runs]
+    calls += len(run_results)
+    results[task.text] = compare(task, run_results)
   return results, calls
 
 
@@ -540,14 +540,14 @@ def on_fake(functions, folder, options):
   shared.mkdir(exist_ok=True)
 
   def run(name, runs):
-    made = []
+    run_results = []
     try:
-      named = [{f"tensors_{n}": x for n, x in enumerate(clones(given))} for given, _ in runs]
+      named = [{f"tensors_{n}": x for n, x in enumerate(clones(inputs))} for inputs, _ in runs]
       results = computed(function.model, function.args, None, named, shared)
-      made = [leaves_of([*result.values()]) for result in results]
+      run_results = [leaves_of([*result.values()]) for result in results]
     except AssertionError as error:
-      made = [error] * len(runs)
-    return made
+      run_results = [error] * len(runs)
+    return run_results
 
   return run
 

@@ -168,9 +168,9 @@ class Measured:
       return program
 
     def progress(*args: Any) -> Any:
-      made = shown(*args)
-      stages.append(made.seconds)
-      return made
+      export_progress = shown(*args)
+      stages.append(export_progress.seconds)
+      return export_progress
 
     remarks = logging.Handler(logging.WARNING)
     remarks.emit = lambda record: self.remarks.append(record.getMessage())

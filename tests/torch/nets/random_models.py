@@ -78,8 +78,8 @@ def outcome(program, target, folder):
     return "failed", str(error)
   except Exception as error:
     return "crashed", f"{type(error).__name__}: {error}"
-  for number, (given, expected) in enumerate(zip(results, wanted, strict=True)):
-    if text := random_programs.difference(given, expected):
+  for number, (outputs, expected) in enumerate(zip(results, wanted, strict=True)):
+    if text := random_programs.difference(outputs, expected):
       return "wrong", f"sizes {program.sizes[runs[number]]}: {text}"
   return "equal", f"{len(runs)} sizes"
 
@@ -112,9 +112,11 @@ def on_host(exported, program, runs, folder, isa="host"):
 def on_fake(exported, program, runs, folder):
   from cuda_numerics import computed
 
-  given = [{f"tensors_{n}": x for n, x in enumerate(program.inputs(number))} for number in runs]
+  named_inputs = [
+    {f"tensors_{n}": x for n, x in enumerate(program.inputs(number))} for number in runs
+  ]
   try:
-    results = computed(exported, program.inputs(0), None, given, folder)
+    results = computed(exported, program.inputs(0), None, named_inputs, folder)
   except AssertionError as error:
     if re.search(r"libdevice.*has no attribute", str(error), re.S):  # CUDA's own functions
       raise Rejected("the interpreter lacks a function of libdevice") from None
@@ -153,35 +155,35 @@ def check(folder, log):
 
   saved = [path for path in folder.glob("*.husk") if path.with_suffix(".pt").exists()]
   for path in sorted(saved, key=lambda path: int(path.stem)):
-    made, inputs, written, expected = torch.load(path.with_suffix(".pt"), weights_only=False)
+    program, inputs, written, expected = torch.load(path.with_suffix(".pt"), weights_only=False)
 
     def function(path=path, inputs=inputs, written=written, expected=expected):
       try:
         results = session_results(husk.load(path, device="cuda"), inputs, written, "cuda")
       except Exception as error:
         return "failed", f"{type(error).__name__}: {error}"
-      for number, (given, wanted) in enumerate(zip(results, expected, strict=True)):
-        if wrong := random_programs.difference(given, wanted):
+      for number, (outputs, wanted) in enumerate(zip(results, expected, strict=True)):
+        if wrong := random_programs.difference(outputs, wanted):
           return "wrong", f"run {number}: {wrong}"
       return "equal", ""
 
     result, reason = in_a_child(function, 120)
-    log.add("check", int(path.stem), result, reason, made)
+    log.add("check", int(path.stem), result, reason, program)
     if result != "equal":
       print(f"{path.stem}: {result}: {' '.join(reason.split())[:600]}", flush=True)
-      print(made.text(), flush=True)
+      print(program.text(), flush=True)
 
 
 def session_results(program, inputs, written, device="cpu"):
   """The results of runs of a program one after the other, each followed by the inputs that it
   writes."""
   results = []
-  for given in inputs:
-    given = [tensor.to(device) for tensor in given]
-    made = program(*given)
-    made = made if isinstance(made, (tuple, list)) else (made,)
-    tensors = [one if isinstance(one, torch.Tensor) else torch.from_dlpack(one) for one in made]
-    results.append([one.cpu().clone() for one in [*tensors, *(given[n] for n in written)]])
+  for arguments in inputs:
+    arguments = [tensor.to(device) for tensor in arguments]
+    outputs = program(*arguments)
+    outputs = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
+    tensors = [one if isinstance(one, torch.Tensor) else torch.from_dlpack(one) for one in outputs]
+    results.append([one.cpu().clone() for one in [*tensors, *(arguments[n] for n in written)]])
   return results
 
 
@@ -237,16 +239,16 @@ def isolated(program, options):
   def function():
     if not isinstance(program, random_programs.Program):
       random_programs.taken.clear()
-      made = random_programs.made(program)
+      random_program = random_programs.made(program)
       with tempfile.TemporaryDirectory(prefix="random-model-") as folder:
         try:
           if options.target[0] == "pack":
-            result = pack(made, pathlib.Path(options.target[1]), options.gpu)
+            result = pack(random_program, pathlib.Path(options.target[1]), options.gpu)
           else:
-            result = outcome(made, options.target[0], pathlib.Path(folder))
+            result = outcome(random_program, options.target[0], pathlib.Path(folder))
         except Exception as error:
           result = "rejected", f"{type(error).__name__}: {error}"
-      return *result, made, random_programs.taken
+      return *result, random_program, random_programs.taken
     folder = pathlib.Path(tempfile.mkdtemp(prefix="random-model-"))
     try:
       return outcome(program, options.target[0], folder)

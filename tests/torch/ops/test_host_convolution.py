@@ -187,11 +187,11 @@ def test_one_tap_reads_and_writes_all_layouts(pack, shape):
   expected = F.relu(torch.ops.aten.convolution(x, weight, None, *call) + residual)
   inputs = [*(order(x) for order in ORDERS.values()), x]
   residuals = [*(order(residual) for order in ORDERS.values()), residual]
-  for given in inputs:
+  for tensor in inputs:
     for added in residuals:
       for order in ORDERS.values():
         got = order(like(expected))
-        pack("husk::convolution", given, weight, None, *call, None, added, "relu", got)
+        pack("husk::convolution", tensor, weight, None, *call, None, added, "relu", got)
         close(got, expected, 1e-4, 1e-4)
   same = x[:1].expand(shape)
   got = last(like(expected))

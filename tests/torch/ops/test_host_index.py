@@ -209,14 +209,14 @@ def test_index(pack, name, dtype):
     got = like(expected)
     pack("aten::index.Tensor", self, indices, got)
     close(got, expected)
-    for given in [
+    for source in [
       values(expected.shape, dtype, 3),
       *([values((), dtype, 3)] if name != "bytes" else []),
     ]:
       for accumulate in [False, True] if dtype != torch.bool else [False]:
-        expected = torch.ops.aten.index_put(self, indices, given, accumulate)
+        expected = torch.ops.aten.index_put(self, indices, source, accumulate)
         got = self.clone()
-        pack("aten::index_put_", got, indices, given, accumulate)
+        pack("aten::index_put_", got, indices, source, accumulate)
         close(
           got,
           expected,
@@ -224,7 +224,7 @@ def test_index(pack, name, dtype):
           1e-6 if dtype.is_floating_point else 1e-6,
         )
         got = like(expected)
-        pack("aten::index_put", self, indices, given, accumulate, got)
+        pack("aten::index_put", self, indices, source, accumulate, got)
         close(got, expected, 1e-2 if dtype == torch.bfloat16 else 1e-6, 1e-6)
   if "mask" in name or name in ("nothing", "bytes"):
     size = IntResult()
@@ -472,11 +472,11 @@ def test_unsuppressed(pack, dtype):
   boxes = boxes.to(dtype)
   in_order = torch.arange(60, 0, -1)
   for threshold in (0.0, 0.3, 0.99):
-    for given in (*layouts(boxes), boxes[:1], boxes[:0]):
-      kept = vision_operators.nms(given, in_order[: len(given)], threshold)
-      expected = torch.zeros(len(given), dtype=torch.bool).index_fill(0, kept, True)
+    for candidates in (*layouts(boxes), boxes[:1], boxes[:0]):
+      kept = vision_operators.nms(candidates, in_order[: len(candidates)], threshold)
+      expected = torch.zeros(len(candidates), dtype=torch.bool).index_fill(0, kept, True)
       got = like(expected)
-      pack("husk::unsuppressed", given, threshold, got)
+      pack("husk::unsuppressed", candidates, threshold, got)
       close(got, expected)
 
 

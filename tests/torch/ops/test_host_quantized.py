@@ -188,7 +188,7 @@ def test_refusals(pack):
   scales, x, out = torch.ones(8, 1), torch.ones(2, 32), torch.empty(2, 8)
 
   def refuses(code, text, **changes):
-    given = {
+    arguments = {
       "input": x,
       "weight": codes,
       "scales": scales,
@@ -201,7 +201,7 @@ def test_refusals(pack):
       "group": 32,
       "out": out,
     }
-    refused(pack, code, text, NAME, *{**given, **changes}.values())
+    refused(pack, code, text, NAME, *{**arguments, **changes}.values())
 
   refuses(UNSUPPORTED, "bits is neither 8 nor 4", bits=5)
   refuses(UNSUPPORTED, "weight has dtype i8", bits=4)
@@ -476,7 +476,7 @@ def test_refusals_of_stacks(pack):
   codes, ends = torch.zeros(2, 8, 32, dtype=torch.int8), torch.tensor([1, 3])
 
   def refuses(code, text, **changes):
-    given = {
+    arguments = {
       "input": torch.ones(3, 32),
       "weight": codes,
       "scales": torch.ones(2, 8, 1),
@@ -488,7 +488,7 @@ def test_refusals_of_stacks(pack):
       "group": 32,
       "out": torch.empty(3, 8),
     }
-    refused(pack, code, text, GROUPED, *{**given, **changes}.values())
+    refused(pack, code, text, GROUPED, *{**arguments, **changes}.values())
 
   refuses(INVALID_ARGUMENT, "exactly one of them must be given", ends=None)
   refuses(INVALID_ARGUMENT, "exactly one of them must be given", experts=torch.zeros(3).long())

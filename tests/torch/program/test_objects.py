@@ -69,32 +69,32 @@ def cache(n):
 
 def test_arguments_and_results_nest_as_in_the_model(path):
   program = husk.load(path)
-  given, kept = batch(5), cache(5)
-  result, expected = program(given, cache=kept), Model()(given, cache=kept)
+  inputs, kept = batch(5), cache(5)
+  result, expected = program(inputs, cache=kept), Model()(inputs, cache=kept)
   assert type(result["sums"]) is Pair and type(result["sums"].second) is list
   torch.testing.assert_close(result["sums"].first, expected["sums"].first)
   torch.testing.assert_close(result["sums"].second, expected["sums"].second)
   assert type(result["next"]) is Batch and result["next"].mask is None
-  torch.testing.assert_close(result["next"].tokens, given.tokens * 2)
+  torch.testing.assert_close(result["next"].tokens, inputs.tokens * 2)
   # No call can make an object of a class that torch alone takes apart: its parts are a dict.
   assert list(result["cache"]) == ["keys", "values"]
 
 
 def test_parts_take_the_place_of_an_object(path):
   program = husk.load(path)
-  given, kept = batch(5), cache(5)
-  expected = program(given, cache=kept)["sums"]
-  fields = {"tokens": given.tokens, "weight": given.weight}
+  inputs, kept = batch(5), cache(5)
+  expected = program(inputs, cache=kept)["sums"]
+  fields = {"tokens": inputs.tokens, "weight": inputs.weight}
   for cached in ({"keys": kept.keys, "values": kept.values}, (kept.keys, kept.values)):
     torch.testing.assert_close(program(fields, cache=cached)["sums"], expected)
   with pytest.raises(
     TypeError, match="Batch in the model: pass one or a dict with 'tokens', 'weig"
   ):
-    program(given.tokens, cache=kept)
+    program(inputs.tokens, cache=kept)
   with pytest.raises(TypeError, match="tuple of its 2 parts, not dict"):
-    program({"tokens": given.tokens}, cache=kept)
+    program({"tokens": inputs.tokens}, cache=kept)
   with pytest.raises(TypeError, match="tuple of its 2 parts, not tuple"):
-    program(given, cache=(kept.keys,))
+    program(inputs, cache=(kept.keys,))
 
 
 def test_a_process_without_the_classes_gets_parts(path):

@@ -299,9 +299,9 @@ def test_activations_of_8_bits(tmp_path):
   path = husk.write(model, (x,), tmp_path, targets=("host",), activations="int8")
   text = path.read_text()
   assert "husk::linear_rounded" in text and "husk::linear_quantized" in text
-  made = tmp_path / "model.husk"
-  huskc.compile(path, made)
-  code, outputs, error = built_tools.husk_run(made, tmp_path, {"x": x})
+  artifact = tmp_path / "model.husk"
+  huskc.compile(path, artifact)
+  code, outputs, error = built_tools.husk_run(artifact, tmp_path, {"x": x})
   assert code == 0, error
   with torch.no_grad():
     blocks = x.reshape(3, -1, 32)
