@@ -147,9 +147,9 @@ Lives transformer(uint64_t seed, uint32_t buffers) {
   uint32_t x = program.make(row);
   while (!program.full()) {
     auto step = [&](uint64_t size, std::initializer_list<uint32_t> used) {
-      const uint32_t made = program.make(size);
+      const uint32_t buffer = program.make(size);
       for (uint32_t b : used) program.use(b);
-      return made;
+      return buffer;
     };
     const uint32_t statistics = step(tokens * 4, {x}), norm = step(row, {x, statistics});
     const uint32_t q = step(row, {norm}), k = step(row / 4 + 64, {norm}),

@@ -65,9 +65,9 @@ struct Value {
 
 // A Husk artifact with one session, and the tensors of one call.
 struct Husk {
-  Husk(const std::string& path, const std::string& name, const std::vector<at::Tensor>& given,
+  Husk(const std::string& path, const std::string& name, const std::vector<at::Tensor>& tensors,
        bool cpu, int mode)
-      : inputs(given) {
+      : inputs(tensors) {
     husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
     options.port = cpu ? husk_port_host() : husk_port_cuda();
     options.allow_host_images = 1;
@@ -130,7 +130,7 @@ void report(std::vector<Side>& sides) {
     }
 }
 
-int compare(bool cpu, const std::string& package, const Inputs& given,
+int compare(bool cpu, const std::string& package, const Inputs& file_inputs,
             const std::vector<at::Tensor>& inputs, int repeats, int argc, char** argv) {
   std::unique_ptr<Driver> driver = cpu ? nullptr : std::make_unique<Driver>();
   auto wait_on = [&driver](CUstream stream) {
@@ -154,7 +154,7 @@ int compare(bool cpu, const std::string& package, const Inputs& given,
       const std::string what = argv[i];
       const size_t equals = what.find('=');
       programs.push_back(
-          std::make_unique<Husk>(what.substr(equals + 1), given.function, inputs, cpu, mode));
+          std::make_unique<Husk>(what.substr(equals + 1), file_inputs.function, inputs, cpu, mode));
       Husk* husk = programs.back().get();
       const CUstream stream = driver ? driver->stream : nullptr;
       sides.push_back({what.substr(0, equals) + ", " + text,
@@ -212,19 +212,19 @@ int open(bool cpu, const std::string& package, const std::vector<at::Tensor>& in
 int main(int argc, char** argv) {
   if (argc < 5) give_up("husk_aoti compare|open DEVICE PACKAGE INPUTS [REPEATS NAME=ARTIFACT...]");
   const std::string what = argv[1], device = argv[2];
-  Inputs given;
-  if (!given.read(argv[4])) give_up(std::string("cannot read ") + argv[4]);
+  Inputs file_inputs;
+  if (!file_inputs.read(argv[4])) give_up(std::string("cannot read ") + argv[4]);
   const c10::InferenceMode guard;
   std::vector<at::Tensor> inputs;
-  for (Input& input : given.inputs)
+  for (Input& input : file_inputs.inputs)
     inputs.push_back(
         at::from_blob(input.bytes.data(), input.sizes, at::TensorOptions(type_of(input.type)))
             .clone()
             .to(at::Device(device)));
   try {
     if (what == "open") return open(device == "cpu", argv[3], inputs);
-    return compare(device == "cpu", argv[3], given, inputs, argc > 5 ? std::atoi(argv[5]) : 200,
-                   argc - 6, argv + 6);
+    return compare(device == "cpu", argv[3], file_inputs, inputs,
+                   argc > 5 ? std::atoi(argv[5]) : 200, argc - 6, argv + 6);
   } catch (const std::exception& error) {
     give_up(error.what());
   }

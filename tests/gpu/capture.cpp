@@ -155,9 +155,9 @@ void print_time(const Driver& driver, const char* name, int runs, const Run& run
               median(returned));
 }
 
-int compare(const char* name, const std::vector<char>& made, const std::vector<char>& list) {
+int compare(const char* name, const std::vector<char>& result, const std::vector<char>& list) {
   size_t different = 0;
-  for (size_t i = 0; i < list.size(); ++i) different += made[i] != list[i];
+  for (size_t i = 0; i < list.size(); ++i) different += result[i] != list[i];
   if (different)
     std::printf("%s: %zu of %zu bytes differ from the list\n", name, different, list.size());
   return different != 0;

@@ -101,7 +101,7 @@ class Compiled:
   """A compiled kernel of this file: its image, and the rows that name the image."""
 
   def __init__(self, target, name, function, signature, constants):
-    made = triton.compile(
+    compiled_kernel = triton.compile(
       ASTSource(
         function,
         signature | dict.fromkeys(constants, "constexpr"),
@@ -110,7 +110,7 @@ class Compiled:
       target=GPUTarget("cuda", target.capability, target.warp_size),
       options={"num_warps": BLOCK // target.warp_size},
     )
-    found = pdl.check(made.asm["ptx"], made.metadata.name)
+    found = pdl.check(compiled_kernel.asm["ptx"], compiled_kernel.metadata.name)
     parameters = [
       (key, "ptr" if kind.startswith("*") else {"i32": "i32", "fp32": "f32"}[kind])
       for key, kind in signature.items()
@@ -118,14 +118,14 @@ class Compiled:
     self.name = name
     self.kernel = triton_kernels.Kernel(
       name=name,
-      symbol=made.metadata.name,
-      cubin=made.asm["cubin"],
-      ptx=made.asm["ptx"],
+      symbol=compiled_kernel.metadata.name,
+      cubin=compiled_kernel.asm["cubin"],
+      ptx=compiled_kernel.asm["ptx"],
       arguments=[],
       parameters=parameters,
       access={},
       block=(BLOCK, 1, 1),
-      shared=made.metadata.shared,
+      shared=compiled_kernel.metadata.shared,
       cluster=1,
       pdl_wait_first=found.first,
       triggers_early=found.triggers,

@@ -93,10 +93,10 @@ function fail {
 // An artifact in aligned memory, compiled from text with images in a folder.
 struct Artifact {
   Artifact(const std::string& hir, const std::filesystem::path& folder) {
-    auto made = husk::compiler::compile_text(hir, folder);
-    if (auto* error = std::get_if<husk::compiler::Error>(&made))
+    auto artifact_or_error = husk::compiler::compile_text(hir, folder);
+    if (auto* error = std::get_if<husk::compiler::Error>(&artifact_or_error))
       give_up(husk::compiler::describe(*error, "text"));
-    const std::vector<uint8_t>& file = std::get<0>(made);
+    const std::vector<uint8_t>& file = std::get<0>(artifact_or_error);
     size = file.size();
     bytes = static_cast<char*>(std::aligned_alloc(4096, (size + 4095) / 4096 * 4096));
     std::memcpy(bytes, file.data(), size);

@@ -24,7 +24,7 @@ CASES = {
     (x,),
     ({0: N},),
     torch.randn(777, 16),
-    lambda given: (given + 1) * 2 - 1,
+    lambda tensor: (tensor + 1) * 2 - 1,
   ),
   # The host makes the descriptors, of memory and shapes that change from run to run.
   "host_descriptors": (
@@ -32,26 +32,26 @@ CASES = {
     (torch.randn(100, 48),),
     (FOURS,),
     torch.randn(236, 48),
-    lambda given: given[:, 8:40].T.contiguous(),
+    lambda tensor: tensor[:, 8:40].T.contiguous(),
   ),
   "views": (
     Halves(),
     (vector,),
     None,
     half,
-    lambda given: torch.cat([given[:128] * 4, given[128:] * 6]),
+    lambda tensor: torch.cat([tensor[:128] * 4, tensor[128:] * 6]),
   ),
 }
 
 
 def main():
   out = pathlib.Path(sys.argv[1])
-  for name, (model, args, shapes, given, right) in CASES.items():
+  for name, (model, args, shapes, tensor, right) in CASES.items():
     husk.export(
       model, args, out / f"kernels_{name}.husk", dynamic_shapes=shapes, targets=("cuda:h200",)
     )
-    save_file({"0": given}, out / f"kernels_{name}.in.safetensors")
-    save_file({"0": right(given)}, out / f"kernels_{name}.out.safetensors")
+    save_file({"0": tensor}, out / f"kernels_{name}.in.safetensors")
+    save_file({"0": right(tensor)}, out / f"kernels_{name}.out.safetensors")
 
 
 if __name__ == "__main__":

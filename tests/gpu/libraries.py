@@ -111,11 +111,11 @@ class Convolutions(nn.Module):
     )
 
   def forward(self, x):
-    made = [layer(x) for layer in self.images]
-    made += [layer(x.to(memory_format=torch.channels_last)) for layer in self.images]
-    made += [layer(x.flatten(2)) for layer in self.sequences]
-    made += [layer(x.unflatten(1, (4, 4))) for layer in self.volumes]
-    return tuple(torch.relu(one) for one in made)
+    outputs = [layer(x) for layer in self.images]
+    outputs += [layer(x.to(memory_format=torch.channels_last)) for layer in self.images]
+    outputs += [layer(x.flatten(2)) for layer in self.sequences]
+    outputs += [layer(x.unflatten(1, (4, 4))) for layer in self.volumes]
+    return tuple(torch.relu(one) for one in outputs)
 
 
 def linear():
@@ -140,8 +140,8 @@ class Function(nn.Module):
     super().__init__()
     self.function = function
 
-  def forward(self, *given):
-    return self.function(*given)
+  def forward(self, *arguments):
+    return self.function(*arguments)
 
 
 # The results do not depend on the signs of vectors, which each library chooses otherwise.
@@ -395,7 +395,7 @@ def pack(folder, names):
     kind, _ = parts(name)
     allow_tf32(name.endswith("_tf32"))
     args = tuple(inputs(name, kind.example))
-    shapes = kind.dims if kind.group in ("products", "convolutions") else {"given": kind.dims}
+    shapes = kind.dims if kind.group in ("products", "convolutions") else {"arguments": kind.dims}
     husk.export(
       model_of(name),
       args,
@@ -411,12 +411,12 @@ def allow_tf32(allowed):
   torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = allowed
 
 
-def results(model, given, dtype=None):
+def results(model, arguments, dtype=None):
   if torch.cuda.is_available():
-    return attention.eager(model.cuda(), given, dtype)
+    return attention.eager(model.cuda(), arguments, dtype)
   with torch.no_grad():
-    made = model(*(each.to(dtype or each.dtype) for each in given))
-  return [each.double() for each in (made if isinstance(made, tuple) else (made,))]
+    outputs = model(*(each.to(dtype or each.dtype) for each in arguments))
+  return [each.double() for each in (outputs if isinstance(outputs, tuple) else (outputs,))]
 
 
 def check(folder, husk_run, names):
@@ -426,11 +426,11 @@ def check(folder, husk_run, names):
     tolerance = (LINALG_TOLERANCES if kind.group == "linalg" else TOLERANCES)[dtype]
     allow_tf32(dtype == "tf32")
     for shape in kind.shapes:
-      given = inputs(name, shape)
+      arguments = inputs(name, shape)
       try:
-        right = results(model_of(name).double(), given, torch.float64)
-        theirs = results(model_of(name), given)
-        ours, _ = attention.run(husk_run, pathlib.Path(folder) / f"{name}.husk", given)
+        right = results(model_of(name).double(), arguments, torch.float64)
+        theirs = results(model_of(name), arguments)
+        ours, _ = attention.run(husk_run, pathlib.Path(folder) / f"{name}.husk", arguments)
         (off, worst), (eagers, _) = largest(ours, right), largest(theirs, right)
       except (RuntimeError, ValueError) as error:
         wrong += 1
@@ -448,11 +448,11 @@ def check(folder, husk_run, names):
   return wrong != 0
 
 
-def largest(made, right):
+def largest(outputs, right):
   """The largest difference, and the number of its result."""
   differences = [
     attention.difference(one, other) if other.numel() else 0.0
-    for one, other in zip(made, right, strict=True)
+    for one, other in zip(outputs, right, strict=True)
   ]
   # A NaN is the largest difference of all.
   worst = max(
@@ -511,14 +511,14 @@ def cusolver_sizes(library):
   for kind, name in ((0, "f32"), (1, "f64")):
     for n in (1, 32, 200, 512, 2048):
       row = []
-      for function, given in (
+      for function, arguments in (
         ("Xsyevd", (1, 0, size(n), kind, memory, size(n), kind, memory, kind)),
         ("Xpotrf", (0, size(n), kind, memory, size(n), kind)),
         ("Xgeqrf", (size(n), size(n), kind, memory, size(n), kind, memory, kind)),
       ):
         device, host = ctypes.c_size_t(0), ctypes.c_size_t(0)
         failed = getattr(library, f"cusolverDn{function}_bufferSize")(
-          handle, params, *given, ctypes.byref(device), ctypes.byref(host)
+          handle, params, *arguments, ctypes.byref(device), ctypes.byref(host)
         )
         row.append(
           f"{function} " + (f"error {failed}" if failed else f"{device.value} {host.value}")

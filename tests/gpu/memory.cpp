@@ -26,18 +26,18 @@ constexpr int kKernels = 6, kWeights = 32, kNumbers = 1000;
 // y = (((x + k) + k) ...) by six kernels. The large program has `weights` constants of `bytes` each
 // and reads one of them.
 std::string text(const std::string& image, int weights, uint64_t bytes) {
-  std::string made = "hir 1\nproducer \"tests\"\ntarget gpu cuda \"sm_90\"\n";
+  std::string hir = "hir 1\nproducer \"tests\"\ntarget gpu cuda \"sm_90\"\n";
   for (int i = 0; i < kKernels; ++i) {
     const std::string n = std::to_string(i);
-    made += "image image" + n + " gpu cubin \"" + image + "\"\nkernel add" + n + " image" + n +
-            " \"add_scalar\" (ptr, ptr, i32, i32) block 128 1 1\n";
+    hir += "image image" + n + " gpu cubin \"" + image + "\"\nkernel add" + n + " image" + n +
+           " \"add_scalar\" (ptr, ptr, i32, i32) block 128 1 1\n";
   }
   for (int i = 0; i < weights; ++i) {
     const std::string n = std::to_string(i);
-    made += "constant weight" + n + " i32 [" + std::to_string(bytes / 4) +
-            "] file \"weights.safetensors\" tensor \"" + n + "\"\n";
+    hir += "constant weight" + n + " i32 [" + std::to_string(bytes / 4) +
+           "] file \"weights.safetensors\" tensor \"" + n + "\"\n";
   }
-  made += R"(function add {
+  hir += R"(function add {
   input x tensor i32 [1..100000]
   input k int -1000..1000
   output y tensor i32 rank 1
@@ -50,13 +50,13 @@ std::string text(const std::string& image, int weights, uint64_t bytes) {
 )";
   for (int i = 0; i < kKernels; ++i) {
     const char* const from = i > 0 ? (i % 2 ? "a" : "b") : weights ? "weight7" : "x";
-    made += "    launch add" + std::to_string(i) + " grid (cdiv(n, 128), 1, 1) (write " +
-            (i == kKernels - 1 ? "y"
-             : i % 2           ? "b"
-                               : "a") +
-            ", read " + from + ", k, n)\n";
+    hir += "    launch add" + std::to_string(i) + " grid (cdiv(n, 128), 1, 1) (write " +
+           (i == kKernels - 1 ? "y"
+            : i % 2           ? "b"
+                              : "a") +
+           ", read " + from + ", k, n)\n";
   }
-  return made + "    return (tensor y i32 [n] [1])\n  }\n}\n";
+  return hir + "    return (tensor y i32 [n] [1])\n  }\n}\n";
 }
 
 // Element i of weight w is w * 1000 + i.
@@ -94,9 +94,9 @@ int make(const std::filesystem::path& image, const std::filesystem::path& folder
     const char* const name = large ? "large" : "six";
     std::ofstream(folder / (std::string(name) + ".hir"))
         << text("image", large ? kWeights : 0, bytes);
-    const auto made = husk::compiler::compile_file(folder / (std::string(name) + ".hir"),
-                                                   folder / (std::string(name) + ".husk"));
-    if (auto* error = std::get_if<husk::compiler::Error>(&made))
+    const auto summary_or_error = husk::compiler::compile_file(
+        folder / (std::string(name) + ".hir"), folder / (std::string(name) + ".husk"));
+    if (auto* error = std::get_if<husk::compiler::Error>(&summary_or_error))
       give_up(husk::compiler::describe(*error, name));
   }
   std::filesystem::remove(folder / "weights.safetensors");

@@ -39,8 +39,8 @@ def model(name, batch):
   if name not in transformers_models.MODELS:
     return image_models.model(name), (image_models.image(batch, name),)
   image_models.hide_folder()
-  made, _, cases = transformers_models.make(name, False)
-  return made.float(), as_dtype(next(x for x in cases if len(x[0]) == batch), torch.float32)
+  network, _, cases = transformers_models.make(name, False)
+  return network.float(), as_dtype(next(x for x in cases if len(x[0]) == batch), torch.float32)
 
 
 def as_dtype(inputs, dtype):
@@ -80,10 +80,10 @@ def export(name, batch, way, options):
   import husk
 
   begin = time.perf_counter()
-  made, inputs = model(name, batch)
+  network, inputs = model(name, batch)
   path = path_of(options.folder, name, batch, way)
   husk.export(
-    made.half(),
+    network.half(),
     as_dtype(inputs, torch.float16),
     path,
     targets=[options.target],
@@ -106,15 +106,15 @@ def export_all(cases, options):
     "records": pool(options.jobs, [others] * options.jobs),
     "max": pool(options.tuners, parts, alone),
   }
-  made = {
+  futures = {
     pools[way].submit(export, name, batch, way, options): f"{name}.{batch}.{way}"
     for name, batch in cases
     for way in options.only or WAYS
   }
-  for result in concurrent.futures.as_completed(made):
+  for result in concurrent.futures.as_completed(futures):
     error = result.exception()
     failed += error is not None
-    text = f"FAILED  {made[result]}: {error!r}" if error else result.result()
+    text = f"FAILED  {futures[result]}: {error!r}" if error else result.result()
     print(text, flush=True)
   for each in pools.values():
     each.shutdown()
@@ -126,11 +126,11 @@ def prepare(name, folder, batch):
   import husk
 
   torch.backends.cudnn.allow_tf32 = False  # products in fp32 have it off by default
-  made, inputs = model(name, batch)
-  made, inputs = made.cuda(), tuple(x.cuda() for x in inputs)
-  expected = listed(made(*inputs))
+  network, inputs = model(name, batch)
+  network, inputs = network.cuda(), tuple(x.cuda() for x in inputs)
+  expected = listed(network(*inputs))
   small = as_dtype(inputs, torch.float16)
-  eager = listed(made.half()(*small))
+  eager = listed(network.half()(*small))
   sides = {}
   for way in WAYS:
     program = husk.load(path_of(folder, name, batch, way), device="cuda")

@@ -109,20 +109,27 @@ class Transposed(torch.nn.Module):
     self.bias = torch.nn.Parameter(torch.randn(3, 80))
 
   def forward(self, x):
-    made = []
-    for bias, given in ((None, x), (self.bias[1, :70], x[:, 5:75])):
-      rows, columns = given.shape
-      out = given.new_empty(columns, rows)
+    outputs = []
+    for bias, matrix in ((None, x), (self.bias[1, :70], x[:, 5:75])):
+      rows, columns = matrix.shape
+      out = matrix.new_empty(columns, rows)
       grid = lambda meta: (  # noqa: E731
         triton.cdiv(rows, meta["ROWS"]),  # noqa: B023
         triton.cdiv(columns, meta["COLUMNS"]),  # noqa: B023
       )
 
       wrap_triton(transpose)[grid](
-        given, out, rows, columns, given.stride(0), given.stride(1), bias, HAS_BIAS=bias is not None
+        matrix,
+        out,
+        rows,
+        columns,
+        matrix.stride(0),
+        matrix.stride(1),
+        bias,
+        HAS_BIAS=bias is not None,
       )
-      made.append(out)
-    return tuple(made)
+      outputs.append(out)
+    return tuple(outputs)
 
 
 class Counting(torch.nn.Module):
@@ -192,13 +199,13 @@ def check(name, tune, options):
   husk.export(model, args, artifact, dynamic_shapes=shapes, targets=["cuda:h200"], tune=tune)
   print(f"{name}, {tune}: exported in {time.perf_counter() - begin:.0f} s", flush=True)
   wrong = []
-  for number, given in enumerate([args, *more]):
+  for number, arguments in enumerate([args, *more]):
     fresh = make(name)[0].cuda()  # whose state is at its beginning
     with torch.no_grad():
-      results = fresh(*(x.cuda() for x in given))
+      results = fresh(*(x.cuda() for x in arguments))
     results = results if isinstance(results, tuple) else (results,)
     files = [options.dir / f"{name}.{number}.{what}.safetensors" for what in ("in", "out")]
-    for file, tensors in zip(files, (given, results)):
+    for file, tensors in zip(files, (arguments, results)):
       save_file({str(i): x.contiguous().cpu() for i, x in enumerate(tensors)}, file)
     # If a sum differs in the last bit of an f32, it may round to the next f16, and its square then
     # differs by two steps of an f16.

@@ -441,9 +441,9 @@ TEST_F(CudaConvolution, SeveralThreadsAtOnce) {
     port->stream_destroy(device, own.stream);
     for (double& value : own.result.values) value = 0;
     convolve(c, &own.image, own.filter, &own.result);
-    const std::vector<float> made = read(static_cast<const float*>(own.result.memory),
-                                         own.result.values.size());
-    for (size_t i = 0; i < made.size(); ++i) ASSERT_NEAR(made[i], own.result.values[i], 1e-5);
+    const std::vector<float> outputs = read(static_cast<const float*>(own.result.memory),
+                                            own.result.values.size());
+    for (size_t i = 0; i < outputs.size(); ++i) ASSERT_NEAR(outputs[i], own.result.values[i], 1e-5);
   }
   EXPECT_EQ(fake().calls("cudnnBackendExecute"), 120u);
   workspace_size = kWorkspace;

@@ -45,7 +45,7 @@ class Made(typing.NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def artifact(tmp_path_factory):
   """A model, exported with a tokenizer and a template."""
   with pytest.MonkeyPatch.context() as patch:
     model = language_model.make(patch)
@@ -68,8 +68,8 @@ def host_target():
 
 
 @pytest.fixture
-def loaded(made):
-  return husk.text.load(made.path, threads=1)
+def loaded(artifact):
+  return husk.text.load(artifact.path, threads=1)
 
 
 def right_tokens(model, prompt, count):
@@ -84,9 +84,9 @@ def right_tokens(model, prompt, count):
 
 
 @pytest.mark.parametrize("chunk", [MOST, 7])
-def test_tokens_of_requests_that_join_and_leave(made, loaded, chunk):
+def test_tokens_of_requests_that_join_and_leave(artifact, loaded, chunk):
   """With chunks, a long prompt goes into its slot beside the steps of other requests."""
-  model = made.model
+  model = artifact.model
   loaded._chunk = chunk
   random = torch.Generator().manual_seed(1)
   prompts = [
@@ -158,8 +158,8 @@ def test_sampling_has_the_probabilities_of_the_settings(loaded):
   assert greedy.tolist() == [row.argmax()] * 2
 
 
-def test_texts_and_chats(made, loaded):
-  model = made.model
+def test_texts_and_chats(artifact, loaded):
+  model = artifact.model
   text = "Hi é"
   tokens = loaded.tokenizer.encode(text)
   right = right_tokens(model, tokens, 9)
@@ -176,8 +176,8 @@ def test_texts_and_chats(made, loaded):
   assert loaded._active == [None] * SLOTS
 
 
-def test_log_probabilities(made, loaded):
-  model = made.model
+def test_log_probabilities(artifact, loaded):
+  model = artifact.model
   request = loaded.submit([5, 6, 7], max_new_tokens=4, logprobs=True)
   loaded.run()
   with torch.no_grad():
@@ -186,7 +186,7 @@ def test_log_probabilities(made, loaded):
   np.testing.assert_allclose(request.logprobs, right, rtol=1e-4, atol=1e-4)
 
 
-def test_what_is_wrong_is_named(made, loaded):
+def test_what_is_wrong_is_named(artifact, loaded):
   with pytest.raises(ValueError, match=f"has {MOST + 1} tokens, but a sequence of .* to {MOST}: "):
     loaded.submit([5] * (MOST + 1))
   with pytest.raises(ValueError, match="no token has the number 999: there are 263"):
@@ -202,7 +202,7 @@ def test_what_is_wrong_is_named(made, loaded):
   with pytest.raises(TypeError, match="heat"):
     loaded.submit([5], heat=1)
   with pytest.raises(ValueError, match="is no language model: it lacks the metadata"):
-    path = made.path.with_name("other.husk")
+    path = artifact.path.with_name("other.husk")
     husk.export(torch.nn.Identity(), (torch.zeros(2),), path, targets=(host_target(),))
     husk.text.load(path)
 
@@ -284,22 +284,22 @@ def program_output(name, *arguments):
   return subprocess.run([path, *map(str, arguments)], capture_output=True)
 
 
-def test_husk_chat_prints_what_python_does(made, loaded):
+def test_husk_chat_prints_what_python_does(artifact, loaded):
   text = loaded.generate("Hi é", max_new_tokens=9)
   words = ("--prompt", "Hi é", "--max-new-tokens", 9)
-  plain = program_output("husk-chat", made.path, "--plain", *words)
+  plain = program_output("husk-chat", artifact.path, "--plain", *words)
   assert plain.stdout.decode() == text + "\n" and b"9 tokens" in plain.stderr
   settings = {"max_new_tokens": 5, "temperature": 0.9, "seed": 8, "top_k": 90}
   chat = loaded.generate([{"role": "user", "content": "x"}], **settings)
   words = [
     word for key, value in settings.items() for word in (f"--{key}".replace("_", "-"), value)
   ]
-  found = program_output("husk-chat", made.path, "--prompt", "x", "--quiet", *words)
+  found = program_output("husk-chat", artifact.path, "--prompt", "x", "--quiet", *words)
   assert found.stdout.decode() == chat + "\n" and not found.stderr
-  long = program_output("husk-chat", made.path, "--plain", "--prompt", "q" * 50)
+  long = program_output("husk-chat", artifact.path, "--plain", "--prompt", "q" * 50)
   assert long.returncode == 4 and b"has 50 tokens, but a sequence of" in long.stderr
   lines = subprocess.run(
-    [tools.find("husk-chat"), made.path, "--quiet", "--max-new-tokens", "1"],
+    [tools.find("husk-chat"), artifact.path, "--quiet", "--max-new-tokens", "1"],
     input=b"a\xff\n/new\nx\n/quit\n",
     capture_output=True,
   )
@@ -320,7 +320,7 @@ def generated_in_c(path, requests, chunk=0):
 
 
 @pytest.mark.parametrize("chunk", [0, 7])
-def test_requests_in_c_give_what_python_does(made, loaded, chunk):
+def test_requests_in_c_give_what_python_does(artifact, loaded, chunk):
   """Requests that join and leave, against each one alone in Python."""
   random = torch.Generator().manual_seed(2)
   prompts = [
@@ -337,7 +337,7 @@ def test_requests_in_c_give_what_python_does(made, loaded, chunk):
     {"tokens": prompt, **settings[i % len(settings)], "join": i // 2}
     for i, prompt in enumerate(prompts)
   ]
-  for request, (text,) in zip(requests, generated_in_c(made[1], requests, chunk), strict=True):
+  for request, (text,) in zip(requests, generated_in_c(artifact[1], requests, chunk), strict=True):
     own = {key: value for key, value in request.items() if key not in ("tokens", "join")}
     right = loaded.submit(request["tokens"], **own)
     loaded.run()
@@ -350,7 +350,7 @@ def test_requests_in_c_give_what_python_does(made, loaded, chunk):
       np.testing.assert_allclose(text["logprobs"], right.logprobs, rtol=1e-4, atol=1e-4)
 
 
-def test_samples_stop_texts_and_errors_in_c(made, loaded):
+def test_samples_stop_texts_and_errors_in_c(artifact, loaded):
   drawn = {"text": "Hi é", "temperature": 1.0, "seed": 3, "max_new_tokens": 8}
   right = []
   for i in range(4):
@@ -360,7 +360,7 @@ def test_samples_stop_texts_and_errors_in_c(made, loaded):
   stopped = loaded.submit("Hi é", temperature=1.0, seed=3, stop=stop)
   loaded.run()
   texts = generated_in_c(
-    made[1],
+    artifact[1],
     [
       {**drawn, "samples": 4},
       {"text": "q" * 50},
@@ -375,10 +375,10 @@ def test_samples_stop_texts_and_errors_in_c(made, loaded):
   assert texts[3][0]["error"] == "the prompt has no tokens"
 
 
-def test_husk_text_measures(made, tmp_path):
+def test_husk_text_measures(artifact, tmp_path):
   path = tmp_path / "times.json"
   words = ("--prompt-tokens", 9, "--new-tokens", 12, "--rounds", 1, "--json", path)
-  found = program_output("husk-text", "bench", made[1], *words)
+  found = program_output("husk-text", "bench", artifact[1], *words)
   assert found.returncode == 0, found.stderr.decode()
   assert b"3 slots of 40 tokens" in found.stdout
   times = json.loads(path.read_text())
@@ -386,22 +386,22 @@ def test_husk_text_measures(made, tmp_path):
   for row in times["results"]:
     assert row["tokens_per_second"] > 0 and row["first_token_ms"]["median"] > 0
     assert 0 < row["host_us_a_step"] < row["step_us"]
-  long = program_output("husk-text", "bench", made[1])
+  long = program_output("husk-text", "bench", artifact[1])
   assert long.returncode == 2 and b"a sequence of" in long.stderr
-  none = program_output("husk-text", "bench", made[1].with_name("other.husk"))
+  none = program_output("husk-text", "bench", artifact[1].with_name("other.husk"))
   assert none.returncode == 3
 
 
-def test_the_example_in_c(made, loaded):
-  found = program_output("husk_example_llm", made.path, "x")
+def test_the_example_in_c(artifact, loaded):
+  found = program_output("husk_example_llm", artifact.path, "x")
   request = loaded.submit([{"role": "user", "content": "x"}])
   loaded.run()
   assert found.stdout.decode() == request.text + "\n"
 
 
-def test_the_file_names_its_texts(made):
+def test_the_file_names_its_texts(artifact):
   text = subprocess.run(
-    [tools.find("husk-dump"), made.path, "--output=meta"],
+    [tools.find("husk-dump"), artifact.path, "--output=meta"],
     capture_output=True,
     text=True,
     check=True,
@@ -410,20 +410,20 @@ def test_the_file_names_its_texts(made):
     assert f"husk.text.{name}" in text
 
 
-def test_each_function_is_traced_once(made):
+def test_each_function_is_traced_once(artifact):
   """torch.export traces a function again if one token or one row is another case in it."""
-  assert made.traces == 3
+  assert artifact.traces == 3
 
 
 def test_stop_texts_are_held_back():
   tokenizer = husk.text.Tokenizer(tokenizer_json())
   request = requests.Request([1], requests.Settings(stop="abc"), tokenizer, set())
-  given = []
+  pieces = []
   for token in tokenizer.encode("xab") + tokenizer.encode("ab") + tokenizer.encode("cd"):
     if not request.done:
       request.add(token, None, 100)
-      given.append(request.take())
-  assert "".join(given) == "xab" and request.text == "xab" and request.reason == "stop"
+      pieces.append(request.take())
+  assert "".join(pieces) == "xab" and request.text == "xab" and request.reason == "stop"
   request = requests.Request([1], requests.Settings(stop="abc"), tokenizer, set())
   for token in tokenizer.encode("xab"):
     request.add(token, None, 100)

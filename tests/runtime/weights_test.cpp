@@ -41,11 +41,11 @@ class Weights : public testing::Test {
     ASSERT_NE(mkdtemp(name), nullptr);
     folder_ = name;
     std::ofstream(folder_ / "model.hir") << kText;
-    const auto made = compiler::compile_file(folder_ / "model.hir", artifact(), {}, {},
-                                             compiler::Weights::beside);
-    ASSERT_TRUE(std::holds_alternative<compiler::Summary>(made))
-        << std::get<compiler::Error>(made).text;
-    name_ = std::get<compiler::Summary>(made).weights;
+    const auto summary_or_error = compiler::compile_file(folder_ / "model.hir", artifact(), {}, {},
+                                                         compiler::Weights::beside);
+    ASSERT_TRUE(std::holds_alternative<compiler::Summary>(summary_or_error))
+        << std::get<compiler::Error>(summary_or_error).text;
+    name_ = std::get<compiler::Summary>(summary_or_error).weights;
     husk_engine_options options = Machine::defaults();
     ASSERT_EQ(husk_engine_create(&options, &engine_, &error_), HUSK_OK) << error_.text;
     options.verify_content = 1;
@@ -113,16 +113,17 @@ TEST_F(Weights, AreFoundBesideTheArtifactOrInAFolder) {
 }
 
 TEST_F(Weights, InsideOfTheArtifactNeedNoFile) {
-  const auto made = compiler::compile_file(folder_ / "model.hir", folder_ / "inside.husk");
-  ASSERT_TRUE(std::holds_alternative<compiler::Summary>(made));
+  const auto summary_or_error = compiler::compile_file(folder_ / "model.hir",
+                                                       folder_ / "inside.husk");
+  ASSERT_TRUE(std::holds_alternative<compiler::Summary>(summary_or_error));
   EXPECT_EQ(result(folder_ / "inside.husk", "/nowhere"), "1 2");
 }
 
 TEST_F(Weights, OfTheSameConstantsAreOneFile) {
-  const auto made = compiler::compile_file(folder_ / "model.hir", folder_ / "again.husk", {}, {},
-                                           compiler::Weights::beside);
-  ASSERT_TRUE(std::holds_alternative<compiler::Summary>(made));
-  EXPECT_EQ(std::get<compiler::Summary>(made).weights, name_);
+  const auto summary_or_error = compiler::compile_file(
+      folder_ / "model.hir", folder_ / "again.husk", {}, {}, compiler::Weights::beside);
+  ASSERT_TRUE(std::holds_alternative<compiler::Summary>(summary_or_error));
+  EXPECT_EQ(std::get<compiler::Summary>(summary_or_error).weights, name_);
   EXPECT_EQ(content(folder_ / "again.husk"), content(artifact()));
 }
 

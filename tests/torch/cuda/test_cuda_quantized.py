@@ -126,9 +126,9 @@ def test_rows_that_vary(tmp_path):
   runs = [{"x": torch.randn(2, n, 128, generator=generator).bfloat16()} for n in (4, 1, 40)]
   shapes = {"x": {1: torch.export.Dim("rows", min=1, max=64)}}
   results = computed(model, (runs[0]["x"],), shapes, runs, tmp_path, target="h100")
-  for given, result in zip(runs, results):
+  for inputs, result in zip(runs, results):
     for layer, value in zip(model.layers, result.values(), strict=True):
-      close(layer, value, given["x"], 8)  # the template is that of the example's rows
+      close(layer, value, inputs["x"], 8)  # the template is that of the example's rows
 
 
 def test_inputs_of_any_layout(tmp_path):

@@ -133,14 +133,16 @@ def test_jumps():
 
 
 def test_descriptors():
-  made = "%d = tt.make_tensor_descriptor %{}, [%n], [%c1] : <f32>, <tensor<16xf32>>".format
+  descriptor = "%d = tt.make_tensor_descriptor %{}, [%n], [%c1] : <f32>, <tensor<16xf32>>".format
   load = "%v = tt.descriptor_load %d[%c0] : !tt.tensordesc<tensor<16xf32>> -> tensor<16xf32>"
   store = "tt.descriptor_store %d[%c0], %v : !tt.tensordesc<tensor<16xf32>>, tensor<16xf32>"
   add = "tt.descriptor_reduce add, %d[%c0], %v : !tt.tensordesc<tensor<16xf32>>, tensor<16xf32>"
-  assert access(LOAD, made("b"), load) == ("read", "read")
-  assert access(LOAD, made("b"), store) == ("read", "write")
-  assert access(LOAD, made("b"), add) == ("read", "both")
-  assert access(LOAD, made("b"), "tt.call @other(%d) : (!tt.tensordesc<tensor<16xf32>>) -> ()") == (
+  assert access(LOAD, descriptor("b"), load) == ("read", "read")
+  assert access(LOAD, descriptor("b"), store) == ("read", "write")
+  assert access(LOAD, descriptor("b"), add) == ("read", "both")
+  assert access(
+    LOAD, descriptor("b"), "tt.call @other(%d) : (!tt.tensordesc<tensor<16xf32>>) -> ()"
+  ) == (
     "read",
     "both",
   )
@@ -160,9 +162,9 @@ def test_pointers_that_escape_are_read_and_written(line):
 
 
 def test_access_of_unknown_origin_affects_all_pointers():
-  made = "%1 = tt.int_to_ptr %n : i64 -> !tt.ptr<f32>", "tt.store %1, %cst : !tt.ptr<f32>"
-  assert access(*made) == ("write", "write")
-  assert access(LOAD, *made) == ("both", "write")
+  lines = "%1 = tt.int_to_ptr %n : i64 -> !tt.ptr<f32>", "tt.store %1, %cst : !tt.ptr<f32>"
+  assert access(*lines) == ("write", "write")
+  assert access(LOAD, *lines) == ("both", "write")
 
 
 def test_other_functions_do_not_count():

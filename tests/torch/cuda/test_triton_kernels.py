@@ -65,13 +65,13 @@ def body(target, name="f", dtype="fp32", extra="pass"):
 def kernels(key, **options):
   target = fake_cuda.Target.load(key)
   with fake_cuda.cuda(target):
-    made = tk.CudaKernels(target, **options)
-    made.define_kernel("triton_poi_f", body(target))
-    launch = made.call_kernel(
+    cuda_kernels = tk.CudaKernels(target, **options)
+    cuda_kernels.define_kernel("triton_poi_f", body(target))
+    launch = cuda_kernels.call_kernel(
       "triton_poi_f", ["x", "buf0", "buf1", n, 1, n], {n: ValueRanges(0, 1 << 20)}
     )
-    made.finish()
-  return made, launch
+    cuda_kernels.finish()
+  return cuda_kernels, launch
 
 
 n = sympy.Symbol("s0", integer=True, nonnegative=True)
@@ -108,8 +108,8 @@ def test_access_is_derived_from_loads_and_stores(h200):
 
 
 def test_a_launch_has_an_argument_for_every_parameter(h200):
-  made, launch = h200
-  ((_, kernel),) = made.kernels()
+  cuda_kernels, launch = h200
+  ((_, kernel),) = cuda_kernels.kernels()
   assert launch.arguments == [
     ViewArg("read", "x"),
     ViewArg("both", "buf0"),
@@ -125,20 +125,20 @@ def test_a_launch_has_an_argument_for_every_parameter(h200):
 
 
 def test_compilation_is_deterministic(h200):
-  made, _ = kernels("h200", prefix="h200.")
-  assert made.rows("gpu") == h200[0].rows("gpu")
-  assert made.files() == h200[0].files()
+  cuda_kernels, _ = kernels("h200", prefix="h200.")
+  assert cuda_kernels.rows("gpu") == h200[0].rows("gpu")
+  assert cuda_kernels.files() == h200[0].files()
 
 
 def test_kernels_before_sm_90_do_not_wait():
-  made, _ = kernels("orin")
-  ((_, kernel),) = made.kernels()
+  cuda_kernels, _ = kernels("orin")
+  ((_, kernel),) = cuda_kernels.kernels()
   assert not kernel.pdl_wait_first and "griddepcontrol" not in kernel.ptx
 
 
 def test_wait_can_be_disabled():
-  made, _ = kernels("h200", wait=False)
-  ((_, kernel),) = made.kernels()
+  cuda_kernels, _ = kernels("h200", wait=False)
+  ((_, kernel),) = cuda_kernels.kernels()
   assert not kernel.pdl_wait_first and "griddepcontrol" not in kernel.ptx
 
 
@@ -154,57 +154,57 @@ def test_wait_can_be_disabled():
 def test_small_grids_trigger_early(largest, trigger, early):
   target = fake_cuda.Target.load("h200")
   with fake_cuda.cuda(target):
-    made = tk.CudaKernels(target, trigger=trigger)
-    made.define_kernel("triton_poi_f", body(target))
+    cuda_kernels = tk.CudaKernels(target, trigger=trigger)
+    cuda_kernels.define_kernel("triton_poi_f", body(target))
     ranges = {n: ValueRanges(0, largest)} if largest else {}
-    made.call_kernel("triton_poi_f", ["x", "buf0", "buf1", n, 1, n], ranges)
-    made.finish()
-  ((_, kernel),) = made.kernels()
+    cuda_kernels.call_kernel("triton_poi_f", ["x", "buf0", "buf1", n, 1, n], ranges)
+    cuda_kernels.finish()
+  ((_, kernel),) = cuda_kernels.kernels()
   assert kernel.pdl_wait_first and kernel.triggers_early is early
 
 
 def test_one_large_call_forbids_the_trigger():
   target = fake_cuda.Target.load("h200")
   with fake_cuda.cuda(target):
-    made = tk.CudaKernels(target, trigger="small")
-    made.define_kernel("triton_poi_f", body(target))
+    cuda_kernels = tk.CudaKernels(target, trigger="small")
+    cuda_kernels.define_kernel("triton_poi_f", body(target))
     for size in (100, 1 << 24, 100):
-      made.call_kernel("triton_poi_f", ["x", "buf0", "buf1", 7, 1, size])
-    made.finish()
-  assert not made.kernels()[0][1].triggers_early
+      cuda_kernels.call_kernel("triton_poi_f", ["x", "buf0", "buf1", 7, 1, size])
+    cuda_kernels.finish()
+  assert not cuda_kernels.kernels()[0][1].triggers_early
 
 
 def test_equal_kernels_are_one_and_equal_names_are_two():
   target = fake_cuda.Target.load("h200")
   with fake_cuda.cuda(target):
-    made = tk.CudaKernels(target)
-    made.define_kernel("triton_poi_f", body(target))
-    made.define_kernel("triton_poi_g", body(target, name="g"))  # the same but for its name
-    made.begin_function()
-    made.define_kernel(
+    cuda_kernels = tk.CudaKernels(target)
+    cuda_kernels.define_kernel("triton_poi_f", body(target))
+    cuda_kernels.define_kernel("triton_poi_g", body(target, name="g"))  # the same but for its name
+    cuda_kernels.begin_function()
+    cuda_kernels.define_kernel(
       "triton_poi_f", body(target, dtype="fp16")
     )  # another function's kernel of that name
-    call = made.call_kernel("triton_poi_f", ["x", "buf0", "buf1", 7, 1, 100])
-  assert [name for name, _ in made.kernels()] == ["triton_poi_f", "triton_poi_f_2"]
+    call = cuda_kernels.call_kernel("triton_poi_f", ["x", "buf0", "buf1", 7, 1, 100])
+  assert [name for name, _ in cuda_kernels.kernels()] == ["triton_poi_f", "triton_poi_f_2"]
   assert call.kernel == "triton_poi_f_2"
 
 
 def test_a_pointer_of_an_atomic_is_read_and_written():
   target = fake_cuda.Target.load("h200")
   with fake_cuda.cuda(target):
-    made = tk.CudaKernels(target)
-    made.define_kernel(
+    cuda_kernels = tk.CudaKernels(target)
+    cuda_kernels.define_kernel(
       "triton_poi_f", body(target, extra="tl.atomic_add(out_ptr0 + xindex, tmp1, xmask)")
     )
-  assert made.kernels()[0][1].access["out_ptr0"] == "both"
+  assert cuda_kernels.kernels()[0][1].access["out_ptr0"] == "both"
 
 
 def access(extra):
   target = fake_cuda.Target.load("h200")
   with fake_cuda.cuda(target):
-    made = tk.CudaKernels(target)
-    made.define_kernel("triton_poi_f", body(target, extra=extra))
-  return made.kernels()[0][1].access
+    cuda_kernels = tk.CudaKernels(target)
+    cuda_kernels.define_kernel("triton_poi_f", body(target, extra=extra))
+  return cuda_kernels.kernels()[0][1].access
 
 
 def test_a_pointer_is_followed_through_a_loop():
@@ -237,10 +237,10 @@ def test_a_kernel_gets_scratch_for_each_block():
     desc.store([0, 0], tl.zeros([16, 16], tl.float32))"""
   target = fake_cuda.Target.load("h200")
   with fake_cuda.cuda(target):
-    made = tk.CudaKernels(target)
-    made.define_kernel("triton_poi_f", body(target, extra=extra))
-    launch = made.call_kernel("triton_poi_f", ["x", "buf0", "buf1", n, 1, n])
-  ((_, kernel),) = made.kernels()
+    cuda_kernels = tk.CudaKernels(target)
+    cuda_kernels.define_kernel("triton_poi_f", body(target, extra=extra))
+    launch = cuda_kernels.call_kernel("triton_poi_f", ["x", "buf0", "buf1", n, 1, n])
+  ((_, kernel),) = cuda_kernels.kernels()
   (size, align), (profile, _) = kernel.scratch
   assert size >= 128 and size % align == 0 and align >= 64 and profile == 0
   assert kernel.types[-2:] == ["ptr", "ptr"] and kernel.access["out_ptr0"] == "write"
@@ -280,12 +280,12 @@ def test_too_large_scratch_alignment_is_refused():
 def test_a_call_with_too_few_arguments():
   target = fake_cuda.Target.load("h200")
   with fake_cuda.cuda(target):
-    made = tk.CudaKernels(target)
-    made.define_kernel("triton_poi_f", body(target))
+    cuda_kernels = tk.CudaKernels(target)
+    cuda_kernels.define_kernel("triton_poi_f", body(target))
     with pytest.raises(tk.Unsupported, match="called with 2 arguments, it takes 6"):
-      made.call_kernel("triton_poi_f", ["x", "buf0"])
+      cuda_kernels.call_kernel("triton_poi_f", ["x", "buf0"])
     with pytest.raises(tk.Unsupported, match="triton_poi_z: called but not defined"):
-      made.call_kernel("triton_poi_z", [])
+      cuda_kernels.call_kernel("triton_poi_z", [])
 
 
 # Grids

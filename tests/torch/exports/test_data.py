@@ -191,10 +191,10 @@ def test_two_tensors_that_one_mask_chooses_from(tmp_path):
     def forward(self, a, b):
       return a[self.mask] - b[self.mask], a.view(1, 4)[:, self.mask]
 
-  model, given = Masked(), (torch.arange(4.0), torch.ones(4))
+  model, args = Masked(), (torch.arange(4.0), torch.ones(4))
   target = f"host:{export_and_compare.ISAS[0]}"
-  husk.export(model, given, tmp_path / "a.husk", targets=(target,))
-  for result, expected in zip(husk.load(tmp_path / "a.husk")(*given), model(*given), strict=True):
+  husk.export(model, args, tmp_path / "a.husk", targets=(target,))
+  for result, expected in zip(husk.load(tmp_path / "a.husk")(*args), model(*args), strict=True):
     torch.testing.assert_close(torch.as_tensor(result), expected)
   assert vars(model)["mask"].tolist() == [True, False, True, True] and not list(model.buffers())
 
@@ -334,12 +334,12 @@ def test_an_operator_asks_for_a_size_in_the_old_way(tmp_path):
 
     torch.library.register_fake("husk_older::positive", fake, lib=library)
     hir_interpreter.SIZES["husk_older::positive"] = lambda one: [one.shape[0]]
-    given = torch.tensor([1.0, 2.0, -3.0, 4.0])
+    numbers = torch.tensor([1.0, 2.0, -3.0, 4.0])
     export_and_compare.run(
       tmp_path,
       lambda self, x: torch.ops.husk_older.positive(x) * 2,
-      (given,),
-      others=[(torch.tensor([-1.0, 2.0, -3.0, -4.0]),), (-given.abs(),)],
+      (numbers,),
+      others=[(torch.tensor([-1.0, 2.0, -3.0, -4.0]),), (-numbers.abs(),)],
       ops=["husk_older::positive"],
     )
   finally:

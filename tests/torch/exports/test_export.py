@@ -30,7 +30,7 @@ CASES = {
 }
 
 
-def made(what):
+def inputs_of(what):
   """An input: a number, or a tensor of a shape; tokens are ints."""
   torch.manual_seed(7)
   return {
@@ -59,8 +59,8 @@ def exported(tmp_path_factory):
   return folder_of
 
 
-def close(given, expected):
-  for one, other in zip(given, torch.utils._pytree.tree_leaves(expected), strict=True):
+def close(results, expected):
+  for one, other in zip(results, torch.utils._pytree.tree_leaves(expected), strict=True):
     if isinstance(other, torch.Tensor):
       torch.testing.assert_close(one, other, rtol=2e-5, atol=5e-5)
     else:
@@ -74,7 +74,7 @@ def test_text_equals_eager(name, isa, exported):
   program = hir_interpreter.Program(exported(name, isa) / "model.hir")
   assert program.targets == {f"host_{isa}": ("host", isa)}
   for case in CASES[name]:
-    inputs = made(case)
+    inputs = inputs_of(case)
     with torch.no_grad():
       close(program.run(f"host_{isa}", **inputs).values(), model(**copy.deepcopy(inputs)))
 
@@ -86,7 +86,7 @@ def test_artifact_equals_eager(name, exported, tmp_path):
   built_tools.built("huskc")
   huskc.compile(exported(name) / "model.hir", artifact)
   for case in CASES[name]:
-    inputs = made(case)
+    inputs = inputs_of(case)
     code, outputs, text = built_tools.husk_run(artifact, tmp_path, inputs)
     assert code == 0, text
     model, _, _ = models.MODELS[name]()  # each process begins with the state of the model
@@ -114,7 +114,7 @@ def test_state_persists_between_runs(exported, tmp_path):
   built_tools.built("huskc")
   huskc.compile(exported("mlp") / "model.hir", tmp_path / "mlp.husk")
   code, outputs, text = built_tools.husk_run(
-    tmp_path / "mlp.husk", tmp_path, made({"x": (2, 32)}), "--repeat", "3"
+    tmp_path / "mlp.husk", tmp_path, inputs_of({"x": (2, 32)}), "--repeat", "3"
   )
   assert code == 0, text
   assert outputs["1"].item() == 3
@@ -149,7 +149,9 @@ def test_wrong_inputs_are_named_in_the_error(name, inputs, text, exported, tmp_p
 @pytest.mark.parametrize("inputs", [{"x": (1025, 5), "y": (1025, 5)}, {"x": (4, 5), "y": (3, 5)}])
 def test_shapes_are_checked(inputs, exported):
   with pytest.raises(hir_interpreter.CheckFailed):
-    hir_interpreter.Program(exported("sum") / "model.hir").run(f"host_{ISAS[0]}", **made(inputs))
+    hir_interpreter.Program(exported("sum") / "model.hir").run(
+      f"host_{ISAS[0]}", **inputs_of(inputs)
+    )
 
 
 def test_strides_are_checked(exported):

@@ -142,9 +142,11 @@ def test_all_sizes_run_on_hosts(tmp_path, name):
 
 @pytest.mark.parametrize("name", CASES)
 def test_all_sizes_run_on_a_gpu(tmp_path, name):
-  model, given, shapes = arguments(name)
-  results = computed(model, given[0], shapes, [{"x": x} for (x,) in given], tmp_path)
-  for (x,), result in zip(given, results, strict=True):
+  model, argument_sets, shapes = arguments(name)
+  results = computed(
+    model, argument_sets[0], shapes, [{"x": x} for (x,) in argument_sets], tmp_path
+  )
+  for (x,), result in zip(argument_sets, results, strict=True):
     torch.testing.assert_close(
       list(result.values()), list(torch.utils._pytree.tree_leaves(model(x))), rtol=1e-5, atol=1e-5
     )
@@ -198,15 +200,15 @@ REFUSED = {
 
 def test_a_size_that_lowering_takes_for_another_is_refused_under_its_name(tmp_path):
   """The sizes of the source become those of the tensor, and the index must find a row there."""
-  given = numbers(5, 6), torch.tensor([1, 0, 1]), numbers(5, 3)
+  args = numbers(5, 6), torch.tensor([1, 0, 1]), numbers(5, 3)
   program = torch.export.export(
     FunctionModule(lambda self, x, index, source: x.index_reduce(1, index, source, "amin")),
-    given,
+    args,
     dynamic_shapes={"x": {0: AUTO, 1: AUTO}, "index": {0: AUTO}, "source": {0: AUTO, 1: AUTO}},
   )
   for symbol, sizes in program.range_constraints.items():
     program.range_constraints[symbol] = type(sizes)(0, 20)
-  text = husk.write(program, given, tmp_path, targets=("cuda:h200",)).read_text()
+  text = husk.write(program, args, tmp_path, targets=("cuda:h200",)).read_text()
   (check,) = [line for line in text.splitlines() if "out of range for tensor" in line]
   size = re.search(r"let (\w+) = size\(x, 1\)", text).group(1)
   assert f"lt(0, {size})" in check, check
@@ -413,10 +415,10 @@ def test_convolutions_with_sizes_as_arguments_run_on_hosts(tmp_path, name):
 
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_convolutions_with_sizes_as_arguments_run_on_a_gpu(tmp_path, name):
-  model, given, shapes = convolution(name)
-  named = [{"x": x, "w": w} for x, w in given]
-  results = computed(model, given[0], shapes, named, tmp_path)
-  for one, result in zip(given, results, strict=True):
+  model, argument_sets, shapes = convolution(name)
+  named = [{"x": x, "w": w} for x, w in argument_sets]
+  results = computed(model, argument_sets[0], shapes, named, tmp_path)
+  for one, result in zip(argument_sets, results, strict=True):
     torch.testing.assert_close([*result.values()], [model(*one)], rtol=1e-5, atol=1e-5)
 
 
@@ -485,10 +487,10 @@ def test_sizes_that_must_be_equal_are_compared(tmp_path, name, caplog):
   path = husk.export(
     model, args, tmp_path / "made.husk", dynamic_shapes=shapes, targets=(f"host:{ISAS[0]}",)
   )
-  given = {"x": numbers(2, 3), "index": args[1], "y": numbers(70, 2)}
+  inputs = {"x": numbers(2, 3), "index": args[1], "y": numbers(70, 2)}
   with pytest.raises((RuntimeError, IndexError)):
-    model(**given)
-  code, _, text = husk_run(path, tmp_path, given)
+    model(**inputs)
+  code, _, text = husk_run(path, tmp_path, inputs)
   assert code and "size 0 of y" in text, text
 
 
@@ -538,15 +540,15 @@ def test_arguments_that_do_not_fit_are_refused_as_in_eager_mode(tmp_path, name):
   shapes = dict(zip("xyz", (dict.fromkeys(range(one.ndim), AUTO) for one in args)))
   targets = (f"host:{ISAS[0]}",)
   path = husk.export(model, args, tmp_path / "made.husk", dynamic_shapes=shapes, targets=targets)
-  for given in refused:
+  for inputs in refused:
     with pytest.raises(RuntimeError):
-      model(*given)
-    code, _, text = husk_run(path, tmp_path, dict(zip("xyz", given)))
+      model(*inputs)
+    code, _, text = husk_run(path, tmp_path, dict(zip("xyz", inputs)))
     assert code, text
-  for given in (args, *taken):
-    code, outputs, text = husk_run(path, tmp_path, dict(zip("xyz", given)))
+  for inputs in (args, *taken):
+    code, outputs, text = husk_run(path, tmp_path, dict(zip("xyz", inputs)))
     assert code == 0, text
-    torch.testing.assert_close(outputs["0"], model(*given), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(outputs["0"], model(*inputs), rtol=1e-5, atol=1e-5)
 
 
 def test_a_gpu_checks_lengths_of_segments(tmp_path):

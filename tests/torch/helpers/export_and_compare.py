@@ -16,8 +16,8 @@ from husk.host import kernels as host_kernels
 ISAS = host_kernels.isas()
 
 
-def close(given, expected, strides=True):
-  for one, other in zip(given, torch.utils._pytree.tree_leaves(expected), strict=True):
+def close(results, expected, strides=True):
+  for one, other in zip(results, torch.utils._pytree.tree_leaves(expected), strict=True):
     if not isinstance(other, torch.Tensor):
       assert one == other and type(one) in (type(other), int), (one, other)
       continue
@@ -35,12 +35,12 @@ def exported(folder, function, args, shapes=None, buffers=None, strict=False, op
     if isinstance(function, torch.nn.Module)
     else FunctionModule(function, **(buffers or {}))
   )
-  given = copy.deepcopy(model)
+  source = copy.deepcopy(model)
   if strict:
     with torch.no_grad():
-      given = torch.export.export(given, args, dynamic_shapes=shapes, strict=True)
+      source = torch.export.export(source, args, dynamic_shapes=shapes, strict=True)
   path = husk.write(
-    given, args, folder, dynamic_shapes=shapes, targets=(f"host:{ISAS[0]}",), ops=ops
+    source, args, folder, dynamic_shapes=shapes, targets=(f"host:{ISAS[0]}",), ops=ops
   )
   return model, path.read_text(), hir_interpreter.Program(path)
 
@@ -61,8 +61,8 @@ def run(
   `artifact` is false if an artifact would need an op that no library has, as for ops that are
   not PyTorch's. `ops` are PyTorch's operators that no library has."""
   model, text, program = exported(folder, function, args, shapes, buffers, strict, ops)
-  for given in (args, *others):
-    mine, theirs = copy.deepcopy(given), copy.deepcopy(given)
+  for arguments in (args, *others):
+    mine, theirs = copy.deepcopy(arguments), copy.deepcopy(arguments)
     with torch.no_grad():
       results = program.run(
         f"host_{ISAS[0]}", **{value["name"]: one for value, one in zip(program.inputs, mine)}
@@ -72,21 +72,21 @@ def run(
       if isinstance(one, torch.Tensor):
         torch.testing.assert_close(one, other)
     if artifact and not re.search(r'extern "(?!aten::)', text):
-      run_artifact(folder, model, program, given)
+      run_artifact(folder, model, program, arguments)
   return text
 
 
-def run_artifact(folder, model, program, given):
+def run_artifact(folder, model, program, arguments):
   try:
     built_tools.built("huskc"), built_tools.built("husk-run")
   except pytest.skip.Exception:
     return
-  made = folder / "model.husk"
-  if not made.exists():
-    huskc.compile(folder / "model.hir", made)
-  mine, theirs = copy.deepcopy(given), copy.deepcopy(given)
+  artifact = folder / "model.husk"
+  if not artifact.exists():
+    huskc.compile(folder / "model.hir", artifact)
+  mine, theirs = copy.deepcopy(arguments), copy.deepcopy(arguments)
   code, outputs, text = built_tools.husk_run(
-    made, folder, {value["name"]: one for value, one in zip(program.inputs, mine)}
+    artifact, folder, {value["name"]: one for value, one in zip(program.inputs, mine)}
   )
   assert code == 0, text
   with torch.no_grad():

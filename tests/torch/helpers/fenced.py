@@ -48,6 +48,6 @@ def fenced(tensor, side):
     return flat.as_strided(tensor.shape, tensor.stride())
   memory = (ctypes.c_byte * used).from_address(first)
   flat = torch.frombuffer(memory, dtype=torch.uint8).view(tensor.dtype)
-  made = flat.as_strided(tensor.shape, tensor.stride())
-  made.copy_(tensor)
-  return made
+  fenced_copy = flat.as_strided(tensor.shape, tensor.stride())
+  fenced_copy.copy_(tensor)
+  return fenced_copy

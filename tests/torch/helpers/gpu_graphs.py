@@ -110,10 +110,12 @@ class Compiler:
       (folder / name).write_bytes(content)
     triton_interpreter.describe(self.kernels, folder)
 
-    def program(*given):
-      (results,) = interpreted(folder, [{name: value for (name, _), value in zip(inputs, given)}])
+    def program(*arguments):
+      (results,) = interpreted(
+        folder, [{name: value for (name, _), value in zip(inputs, arguments)}]
+      )
       (left,) = torch.load(folder / "inputs.pt")
-      for (name, kind), value in zip(inputs, given, strict=True):
+      for (name, kind), value in zip(inputs, arguments, strict=True):
         if kind == "tensor":
           value.copy_(left[name])
       results = [*results.values()]

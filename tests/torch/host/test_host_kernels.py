@@ -66,10 +66,10 @@ def test_precompiled_headers_change_no_byte(tmp_path, monkeypatch):
   images = [image_of(ISAS[0])]
   assert not list(tmp_path.rglob("*.gch"))
   images.append(image_of(ISAS[0]))
-  (made,) = tmp_path.rglob("*.gch")
-  (made.parent / "husk_headers.h").write_text("#error The precompiled headers are not used.\n")
+  (headers,) = tmp_path.rglob("*.gch")
+  (headers.parent / "husk_headers.h").write_text("#error The precompiled headers are not used.\n")
   images.append(image_of(ISAS[0]))
-  made.write_bytes(made.read_bytes()[:100_000])
+  headers.write_bytes(headers.read_bytes()[:100_000])
   images.append(image_of(ISAS[0]))
   (tmp_path / "file").write_text("")
   monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "file"))
@@ -187,9 +187,9 @@ def test_checks_in_several_threads(tmp_path):
   wrong = []
 
   def work(value):
-    out, given = numpy.zeros(1, dtype=numpy.float32), numpy.array([value])
+    out, inputs = numpy.zeros(1, dtype=numpy.float32), numpy.array([value])
     for _ in range(3000):
-      if (call(image, "husk_cpp_check", given, out) != 0) != (value >= 10):
+      if (call(image, "husk_cpp_check", inputs, out) != 0) != (value >= 10):
         wrong.append(value)
 
   threads = [threading.Thread(target=work, args=(value,)) for value in (3, 12, 5, 77)]
@@ -346,10 +346,10 @@ def test_dtypes(kind, isa, tmp_path):
     {name: operation for group in groups for name, operation in OPERATIONS[group].items()}
   )
   program = hir_interpreter.Program(husk.write(model, (pairs,), tmp_path, targets=(f"host:{isa}",)))
-  given = {
+  inputs = {
     value["name"]: one.clone() for value, one in zip(program.inputs, leaves(pairs), strict=True)
   }
-  results = program.run(f"host_{isa}", **given)
+  results = program.run(f"host_{isa}", **inputs)
   for (name, result), expected in zip(results.items(), leaves(model(pairs)), strict=True):
     assert result.dtype == expected.dtype, name
     tolerance = {torch.float16: 2e-3, torch.bfloat16: 2e-2}.get(result.dtype, 1e-5)

@@ -68,8 +68,8 @@ def test_results_on_threads(name, isa, tmp_path):
   for count in (1, 2, 3, 8):
     threads = Threads(count)
     results = ran(program, args, threads)
-    for given, right in zip(results, expected):
-      torch.testing.assert_close(given, right, rtol=3e-5, atol=1e-4)
+    for result, right in zip(results, expected):
+      torch.testing.assert_close(result, right, rtol=3e-5, atol=1e-4)
     assert bool(threads.regions) == (count > 1) and all(2 <= n <= count for n in threads.regions), (
       threads.regions
     )

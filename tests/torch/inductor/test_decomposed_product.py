@@ -144,12 +144,12 @@ def test_experts_of_transformers(tmp_path):
 
   library.impl("grouped_mm_fallback", products, "CPU")
   torch.library.register_fake("transformers::grouped_mm_fallback", shape, lib=library)
-  given = torch.randn(7, 4), torch.randn(3, 4, 5), torch.tensor([2, 2, 7], dtype=torch.int32)
+  args = torch.randn(7, 4), torch.randn(3, 4, 5), torch.tensor([2, 2, 7], dtype=torch.int32)
   text = export_and_compare.run(
     tmp_path,
     lambda self, x, weight, ends: torch.ops.transformers.grouped_mm_fallback(x, weight, ends),
-    given,
+    args,
     {"x": {0: torch.export.Dim.AUTO}, "weight": None, "ends": None},
-    [(torch.randn(9, 4), given[1], torch.tensor([0, 6, 9], dtype=torch.int32))],
+    [(torch.randn(9, 4), args[1], torch.tensor([0, 6, 9], dtype=torch.int32))],
   )
   assert "transformers" not in text

@@ -38,11 +38,11 @@ def test_scatter_reduce(reduce, include_self, dtype):
   x, src = (torch.randn(5, 7, 4).mul(3).round().to(dtype) for _ in range(2))
   index = torch.randint(0, 5, (4, 6, 4))
   close = {"rtol": 1e-2, "atol": 1e-2} if dtype is torch.float16 else {}
-  for dim, given in ((0, index), (1, index), (-1, index.clamp(max=3))):
+  for dim, indices in ((0, index), (1, index), (-1, index.clamp(max=3))):
     check(
       functools.partial(scatter_reduce, dim, reduce, include_self),
       x,
-      given,
+      indices,
       src,
       **close,
     )

@@ -114,19 +114,19 @@ def definition(function, *args):
 )
 def test_definitions(op, function, low, high):
   x = torch.linspace(low, high, 57, dtype=torch.float64)
-  given = decomposed.graph(op, (x,))(x)
-  torch.testing.assert_close(given, definition(function, x), rtol=1e-12, atol=1e-13)
+  result = decomposed.graph(op, (x,))(x)
+  torch.testing.assert_close(result, definition(function, x), rtol=1e-12, atol=1e-13)
 
 
 def test_the_smaller_incomplete_gamma_function_keeps_its_digits():
   a = torch.tensor([0.5, 3, 30, 400, 5000, 1e-4], dtype=torch.float64)
   x = torch.tensor([20, 40, 90, 600, 5600, 30], dtype=torch.float64)
-  given = decomposed.graph(ATEN.igammac.default, (a, x))(a, x)
+  result = decomposed.graph(ATEN.igammac.default, (a, x))(a, x)
 
   def upper(a, x):
     return mpmath.gammainc(a, x, mpmath.inf, regularized=True)
 
-  torch.testing.assert_close(given, definition(upper, a, x), rtol=1e-9, atol=0)
+  torch.testing.assert_close(result, definition(upper, a, x), rtol=1e-9, atol=0)
 
 
 # Orthogonal polynomials

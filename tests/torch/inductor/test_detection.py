@@ -35,8 +35,8 @@ def boxes_of_classes(count):
 @pytest.mark.parametrize("count", [0, 1, 30, 1001])
 def test_classes_are_suppressed_by_themselves(count):
   """With 1001 boxes torchvision goes through the classes one by one."""
-  given = boxes_of_classes(count)
-  assert torch.equal(detection.batched_nms(*given, 0.3), class_by_class(*given, 0.3))
+  detections = boxes_of_classes(count)
+  assert torch.equal(detection.batched_nms(*detections, 0.3), class_by_class(*detections, 0.3))
 
 
 def test_the_number_of_boxes_may_vary():
@@ -53,19 +53,19 @@ def test_the_number_of_boxes_may_vary():
     )
   program = exported.module()
   for number in (9, 1200):
-    given = boxes_of_classes(number)
-    assert torch.equal(program(*given, torch.tensor(0.0)), class_by_class(*given, 0.3))
-  assert program(*given, torch.tensor(99.0)).shape == (0,)
+    detections = boxes_of_classes(number)
+    assert torch.equal(program(*detections, torch.tensor(0.0)), class_by_class(*detections, 0.3))
+  assert program(*detections, torch.tensor(99.0)).shape == (0,)
 
 
 def test_many_boxes_with_one_that_is_not_finite():
   """It suppresses no other box, and the others are moved apart as if it were not there."""
   boxes, scores, classes = boxes_of_classes(1001)
   boxes[500, 2], boxes[501, 0] = float("inf"), float("nan")
-  given = boxes, scores, classes
-  kept = detection.batched_nms(*given, 0.3)
+  detections = boxes, scores, classes
+  kept = detection.batched_nms(*detections, 0.3)
   others = torch.ones(1001, dtype=torch.bool).index_fill(0, torch.tensor([500, 501]), False)
-  expected = class_by_class(*(each[others] for each in given), 0.3)
+  expected = class_by_class(*(each[others] for each in detections), 0.3)
   places = others.nonzero().squeeze(1)[expected]
   assert kept[others[kept]].tolist() == places.tolist()
   assert {500, 501} <= set(kept.tolist())
@@ -75,8 +75,8 @@ def test_codes_of_boxes():
   coder = types.SimpleNamespace(decode_single=lambda codes, boxes: codes + boxes.repeat(1, 3))
   for rows in (4, 0):
     codes, boxes = torch.rand(rows, 12), torch.rand(rows, 4)
-    given = detection._decode(coder, codes, [boxes[:1], boxes[1:]])
-    assert torch.equal(given, (codes + boxes.repeat(1, 3)).reshape(rows, 3, 4))
+    result = detection._decode(coder, codes, [boxes[:1], boxes[1:]])
+    assert torch.equal(result, (codes + boxes.repeat(1, 3)).reshape(rows, 3, 4))
 
 
 def keypoints_one_by_one(maps, rois):
@@ -126,19 +126,19 @@ def test_replaced_functions_return():
   torchvision = pytest.importorskip("torchvision")
   from torchvision.models.detection import roi_heads, transform
 
-  given = boxes_of_classes(30)
+  detections = boxes_of_classes(30)
   masks = torch.rand(30, 1, 28, 28)
   expected = (
-    torchvision.ops.batched_nms(*given, 0.3),
-    transform.paste_masks_in_image(masks, given[0], (70, 80)),
-    roi_heads.heatmaps_to_keypoints(masks, given[0]),
+    torchvision.ops.batched_nms(*detections, 0.3),
+    transform.paste_masks_in_image(masks, detections[0], (70, 80)),
+    roi_heads.heatmaps_to_keypoints(masks, detections[0]),
   )
   code = torchvision.ops.batched_nms.__code__
   with detection.traced():
     assert torchvision.ops.batched_nms.__code__ is not code
-    torch.testing.assert_close(torchvision.ops.batched_nms(*given, 0.3), expected[0])
-    pasted = transform.paste_masks_in_image(masks, given[0], (70, 80))
+    torch.testing.assert_close(torchvision.ops.batched_nms(*detections, 0.3), expected[0])
+    pasted = transform.paste_masks_in_image(masks, detections[0], (70, 80))
     torch.testing.assert_close(pasted, expected[1], rtol=1e-4, atol=1e-5)
-    found = roi_heads.heatmaps_to_keypoints(masks, given[0])
+    found = roi_heads.heatmaps_to_keypoints(masks, detections[0])
     torch.testing.assert_close(found, expected[2], rtol=1e-4, atol=1e-5)
   assert torchvision.ops.batched_nms.__code__ is code

@@ -87,11 +87,11 @@ def storages(values):
 def equal(function, *args, grad=False, others=(), **options):
   """Compares results, written arguments, shared memory and gradients with those of eager mode, for
   `args` and for each of `others`."""
-  made = compiled(function, **options)
-  for given in (args, *others):
-    mine, theirs = copy.deepcopy(given), copy.deepcopy(given)
+  program = compiled(function, **options)
+  for arguments in (args, *others):
+    mine, theirs = copy.deepcopy(arguments), copy.deepcopy(arguments)
     with torch.set_grad_enabled(grad):
-      results, expected = made(*mine), function(*theirs)
+      results, expected = program(*mine), function(*theirs)
     torch.testing.assert_close(results, expected, rtol=2e-5, atol=2e-5)
     torch.testing.assert_close(mine, theirs)
     assert storages([results, mine]) == storages([expected, theirs])
@@ -105,7 +105,7 @@ def equal(function, *args, grad=False, others=(), **options):
       for one, other in zip(mine, theirs, strict=True):
         if isinstance(one, torch.Tensor):
           torch.testing.assert_close(one.grad, other.grad, rtol=2e-5, atol=2e-5)
-  return made
+  return program
 
 
 def mlp():
@@ -567,8 +567,8 @@ def test_constructs(name, programs):
 
 
 def test_a_function_without_tensors_and_a_marked_dimension():
-  made = compiled(lambda: torch.ones(3) + 1)
-  torch.testing.assert_close(made(), torch.full((3,), 2.0))
+  program = compiled(lambda: torch.ones(3) + 1)
+  torch.testing.assert_close(program(), torch.full((3,), 2.0))
   x = torch.rand(5, 6)
   torch._dynamo.mark_dynamic(x, 0)
   equal(lambda x: x.exp() * x.shape[0], x)

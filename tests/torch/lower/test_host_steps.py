@@ -22,9 +22,9 @@ def check(function, args, folder, shapes=None, others=(), tolerance=1e-4, **buff
   compares; returns the text of the program."""
   model = FunctionModule(function, **buffers)
   names = function.__code__.co_varnames[1 : 1 + len(args)]
-  runs = [dict(zip(names, given)) for given in (args, *others)]
-  for given, result in zip(runs, computed(model, args, shapes, runs, folder)):
-    expected = torch.utils._pytree.tree_leaves(model(*given.values()))
+  runs = [dict(zip(names, arguments)) for arguments in (args, *others)]
+  for inputs, result in zip(runs, computed(model, args, shapes, runs, folder)):
+    expected = torch.utils._pytree.tree_leaves(model(*inputs.values()))
     for one, other in zip(result.values(), expected, strict=True):
       torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
   return (folder / "model.hir").read_text()
@@ -142,8 +142,8 @@ def test_a_state_that_a_host_step_reads(tmp_path):
   model = FunctionModule(function, total=torch.eye(3))
   runs = [{"x": regular(3, 3)} for _ in range(3)]
   total = torch.eye(3)
-  for given, result in zip(runs, computed(model, (runs[0]["x"],), None, runs, tmp_path)):
-    total = total + given["x"]
+  for inputs, result in zip(runs, computed(model, (runs[0]["x"],), None, runs, tmp_path)):
+    total = total + inputs["x"]
     torch.testing.assert_close(result["output"], torch.linalg.det(total), rtol=1e-4, atol=1e-4)
 
 
@@ -199,10 +199,10 @@ def check_on_driver(function, inputs, folder, shapes=None, tolerance=1e-4, **buf
   path = folder / "model.husk"
   husk.export(model, inputs[0], path, dynamic_shapes=shapes, targets=["cuda:h200"], keep=folder)
   assert "launch" not in (folder / "model.hir").read_text()
-  for given in inputs:
-    expected = torch.utils._pytree.tree_leaves(model(*given))
+  for arguments in inputs:
+    expected = torch.utils._pytree.tree_leaves(model(*arguments))
     for mode in ("list", "auto"):
-      results = run(path, folder, given, f"--mode={mode}", "--repeat=3")
+      results = run(path, folder, arguments, f"--mode={mode}", "--repeat=3")
       for one, other in zip(results, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
   return path
@@ -433,8 +433,8 @@ def test_tensors_lie_on_the_device_of_the_target(name, tmp_path):
   torch.manual_seed(3)
   model = FunctionModule(MOVES[name], weight=torch.randn(3, 3))
   runs = [{"x": sign * regular(3, 3)} for sign in (1, -1)]
-  for given, result in zip(runs, computed(model, (runs[0]["x"],), None, runs, tmp_path)):
-    expected = torch.utils._pytree.tree_leaves(model(given["x"]))
+  for inputs, result in zip(runs, computed(model, (runs[0]["x"],), None, runs, tmp_path)):
+    expected = torch.utils._pytree.tree_leaves(model(inputs["x"]))
     for one, other in zip(result.values(), expected, strict=True):
       torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 

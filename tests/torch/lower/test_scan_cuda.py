@@ -39,5 +39,5 @@ def test_values(function, tmp_path):
   model = FunctionModule(function)
   shapes = ({0: torch.export.Dim("rows", min=2, max=9)},)
   runs = [{"x": torch.randn(rows, 3)} for rows in (6, 2, 9)]
-  for given, result in zip(runs, computed(model, (runs[0]["x"],), shapes, runs, tmp_path)):
-    close([*result.values()], [*model(**given)])
+  for inputs, result in zip(runs, computed(model, (runs[0]["x"],), shapes, runs, tmp_path)):
+    close([*result.values()], [*model(**inputs)])

@@ -189,13 +189,13 @@ def compare(program, results, arguments=None):
   what is in them after the runs is the same too."""
   model = program.model()
   for run in range(RUNS):
-    given = program.arguments(run)
+    inputs = program.arguments(run)
     with torch.no_grad():
-      expected = model(*given)
+      expected = model(*inputs)
     for one, other in zip(results[run], expected, strict=True):
       torch.testing.assert_close(one, other, msg=f"run {run}: {one}, not {other}\n{program}")
     if arguments:
-      for one, other in zip(arguments[run], given, strict=True):
+      for one, other in zip(arguments[run], inputs, strict=True):
         torch.testing.assert_close(one, other, msg=f"run {run}: {one}, not {other}\n{program}")
 
 
@@ -208,7 +208,7 @@ def check_on_host(programs, folder, target):
   with artifact_runner.Runner(folder / "made.husk") as runner:
     for program in programs:
       arguments = [program.arguments(run) for run in range(RUNS)]
-      results = [runner.run(given, f"p{program.seed}") for given in arguments]
+      results = [runner.run(inputs, f"p{program.seed}") for inputs in arguments]
       compare(program, results, arguments)
 
 

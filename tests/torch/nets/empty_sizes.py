@@ -102,14 +102,14 @@ def emptied(exported, tensors):
   }
   for symbol in hints:
     values = {**hints, symbol: 0}
-    made = []
+    inputs = []
     for shape, tensor in zip(shapes, tensors):
       sizes = [
         size if isinstance(size, int) else int(size.node.expr.xreplace(values)) for size in shape
       ]
       index = tuple(slice(0, size) for size in sizes)
-      made.append(tensor[index].contiguous())
-    yield made
+      inputs.append(tensor[index].contiguous())
+    yield inputs
 
 
 def run(operator, samples, random):
@@ -132,10 +132,10 @@ def run(operator, samples, random):
         print("  no export", operator.name, str(error).splitlines()[0][:150], flush=True)
         continue
       program = husk.load(path)
-      for given in emptied(exported, tensors):
-        expected, refusal = outcome(call, given)
-        print(f"  {operator.name} {[tuple(x.shape) for x in given]}", file=sys.stderr, flush=True)
-        results, error = outcome(program, given)
+      for inputs in emptied(exported, tensors):
+        expected, refusal = outcome(call, inputs)
+        print(f"  {operator.name} {[tuple(x.shape) for x in inputs]}", file=sys.stderr, flush=True)
+        results, error = outcome(program, inputs)
         kind = (
           ("refused" if refusal else "refuses")
           if results is None
@@ -147,7 +147,7 @@ def run(operator, samples, random):
         )
         counts[kind] += 1
         if kind in ("refuses", "returns", "differs"):
-          print(" ", kind, operator.name, [tuple(x.shape) for x in given], refusal or error)
+          print(" ", kind, operator.name, [tuple(x.shape) for x in inputs], refusal or error)
   return counts
 
 

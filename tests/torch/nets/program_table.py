@@ -128,11 +128,11 @@ def compare(artifact, argument_sets, wanted, device=None):
     loaded = husk.load(artifact, **options)
     sizes = " ".join(str(tuple(x.shape)) for x in leaves(args))
     for call, wanted_leaves in enumerate(calls):
-      given = clones(args)
+      arguments = clones(args)
       if device:
-        given = pytree.tree_map_only(torch.Tensor, lambda x: x.to(device), given)
+        arguments = pytree.tree_map_only(torch.Tensor, lambda x: x.to(device), arguments)
       try:
-        result = [x.cpu().clone() for x in leaves(loaded(*given))]
+        result = [x.cpu().clone() for x in leaves(loaded(*arguments))]
       except Exception as error:
         return "failed", f"at {sizes}, call {call}: {type(error).__name__}: {error}"
       try:

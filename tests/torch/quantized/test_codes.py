@@ -37,8 +37,8 @@ def test_ints_with_scales(dtype):
       scales = (random(24, 64 // group) * 0.1 + 0.01).to(dtype)
       plain = ints(low, high, 24, 64).to(dtype)
       matrix = plain * scales.repeat_interleave(group, 1)
-      for given in (scales, scales.T, scales[:, :, None]):
-        result = found(matrix, plain, given)
+      for scale_tensor in (scales, scales.T, scales[:, :, None]):
+        result = found(matrix, plain, scale_tensor)
         assert (result.bits, result.group, result.zeros) == (bits, group, None)
         assert result.scales.dtype == dtype
 
