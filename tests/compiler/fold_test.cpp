@@ -325,24 +325,24 @@ TEST(FoldRandom, MeansTheSame) {
       const Node a = nodes[random() % nodes.size()], b = nodes[random() % nodes.size()],
                  c = nodes[random() % nodes.size()];
       const Slot* slots = scalar_op(static_cast<uint16_t>(kind))->slots;
-      Node made = {
+      Node node = {
           0, 0,
           a.good && (slots[1] == Slot::unused || b.good) && (slots[2] == Slot::unused || c.good)};
-      made.good = made.good && compute(kind, a.value, b.value, c.value, &made.value);
+      node.good = node.good && compute(kind, a.value, b.value, c.value, &node.value);
       try {
-        made.id = r.op(kind, {}, a.id, slots[1] == Slot::unused ? 0 : b.id,
+        node.id = r.op(kind, {}, a.id, slots[1] == Slot::unused ? 0 : b.id,
                        slots[2] == Slot::unused ? 0 : c.id);
       } catch (const CompileError&) {
-        EXPECT_FALSE(made.good);
+        EXPECT_FALSE(node.good);
         continue;
       }
-      nodes.push_back(made);
-      if (!made.good) continue;
+      nodes.push_back(node);
+      if (!node.good) continue;
       int64_t got = 0;
-      ASSERT_TRUE(value_of(r, made.id, inputs, &got));
-      ASSERT_EQ(got, made.value) << scalar_op(static_cast<uint16_t>(kind))->name;
-      EXPECT_LE(r.range(made.id).low, got);
-      EXPECT_GE(r.range(made.id).high, got);
+      ASSERT_TRUE(value_of(r, node.id, inputs, &got));
+      ASSERT_EQ(got, node.value) << scalar_op(static_cast<uint16_t>(kind))->name;
+      EXPECT_LE(r.range(node.id).low, got);
+      EXPECT_GE(r.range(node.id).high, got);
       ++compared;
     }
   }

@@ -381,9 +381,9 @@ EXPORT cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t t
                                                   cudnnBackendDescriptor_t* descriptor) {
   if (const cudnnStatus_t fault = enter("cudnnBackendCreateDescriptor", false)) return fault;
   fake_hold(1);
-  Object* made = new Object;
-  made->type = type;
-  *descriptor = made;
+  Object* object = new Object;
+  object->type = type;
+  *descriptor = object;
   return CUDNN_STATUS_SUCCESS;
 }
 
@@ -468,16 +468,16 @@ EXPORT cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t descripto
 
 EXPORT cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan,
                                          cudnnBackendDescriptor_t variant_pack) {
-  const Object &made = as_object(plan), &pack = as_object(variant_pack);
-  if (made.type != CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR || !made.finished)
+  const Object &plan_object = as_object(plan), &pack = as_object(variant_pack);
+  if (plan_object.type != CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR || !plan_object.finished)
     violation("not a finished plan");
   if (pack.type != CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR || !pack.finished)
     violation("not finished addresses");
   Work w = {};
-  w.problem = made.problem;
-  w.engine = made.engine;
+  w.problem = plan_object.problem;
+  w.engine = plan_object.engine;
   w.workspace = value<void*>(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE);
-  w.workspace_size = static_cast<uint64_t>(workspace_of(made.problem, made.engine));
+  w.workspace_size = static_cast<uint64_t>(workspace_of(plan_object.problem, plan_object.engine));
   int64_t uids[3];
   void* pointers[3];
   list(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, 3, uids);

@@ -60,8 +60,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     defect("the printed text is refused", error.text);
   }
   if (!reads_only_seed_files(tree)) return 0;
-  static const char* const given = std::getenv("HUSK_FUZZ_ROOT");
-  const char* const root = given ? given : HUSK_FUZZ_ROOT;
+  static const char* const environment_root = std::getenv("HUSK_FUZZ_ROOT");
+  const char* const root = environment_root ? environment_root : HUSK_FUZZ_ROOT;
   const auto artifact = compile_text(text, root);
   if (const Error* error = std::get_if<Error>(&artifact)) {
     if (error->line == 0) defect("an error without its place", error->text);

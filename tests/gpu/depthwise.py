@@ -153,11 +153,11 @@ def run(folder, name):
   for tiles in depthwise.TILES:
     session = husk.load(path_of(folder, name, tiles), device="cuda").session(mode="list")
     for layout, order in LAYOUTS.items():
-      given = x.cuda().half().to(memory_format=order)
+      half_input = x.cuda().half().to(memory_format=order)
       call = getattr(session, layout)
-      if not (call(given).float() - expected).abs().max() <= limit:  # NaN is wrong too
+      if not (call(half_input).float() - expected).abs().max() <= limit:  # NaN is wrong too
         wrong.append(f"{layout} {tiles}")
-      times[layout][tiles] = measure(call, given)
+      times[layout][tiles] = measure(call, half_input)
   return times, wrong
 
 

@@ -83,12 +83,12 @@ def export_all(folder, target, tune):
   import torch
   from husk import devices
 
-  made = []
+  cuda_devices = []
 
   class Kept(devices.DEVICES["cuda"]):
-    def __init__(self, *given, **named):
-      super().__init__(*given, **named)
-      made.append(self)
+    def __init__(self, *positional, **named):
+      super().__init__(*positional, **named)
+      cuda_devices.append(self)
 
   devices.DEVICES["cuda"] = Kept
   print(f"GPU visible: {torch.cuda.is_available()}", flush=True)
@@ -103,7 +103,7 @@ def export_all(folder, target, tune):
     except Exception as error:
       print(f"{name}: {type(error).__name__}: {str(error)[-600:]}", flush=True)
       continue
-    kernels = made[-1].kernels
+    kernels = cuda_devices[-1].kernels
     rows = {
       row: {
         "source": kernels._definitions[row.removeprefix(kernels.prefix)].source,

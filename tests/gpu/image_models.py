@@ -102,24 +102,24 @@ def model(name, seed=0, device="cpu"):
   if name == "whisper":
     return Whisper().eval().to(device)
   if name == "unet":
-    made = Unet()
+    network = Unet()
   else:
     import torchvision
 
     if name in torchvision.models.list_models(torchvision.models.segmentation):
-      made = torchvision.models.get_model(name, weights=None, weights_backbone=None)
-      made = Segmentation(made)
+      network = torchvision.models.get_model(name, weights=None, weights_backbone=None)
+      network = Segmentation(network)
     else:
-      made = torchvision.models.get_model(name, weights=None)
+      network = torchvision.models.get_model(name, weights=None)
   # Random weights let values grow or vanish in deep networks, unless batch norms know their scale.
-  made = made.train().to(device)
-  norms = [module for module in made.modules() if isinstance(module, nn.BatchNorm2d)]
+  network = network.train().to(device)
+  norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
   for norm in norms:
     norm.momentum = None
   with torch.no_grad():
     for _ in range(2 if norms else 0):
-      made(torch.randn(4, 3, 96, 96).to(device))
-  return made.eval().to(memory_format=torch.channels_last)
+      network(torch.randn(4, 3, 96, 96).to(device))
+  return network.eval().to(memory_format=torch.channels_last)
 
 
 MODELS = (
@@ -164,9 +164,9 @@ def prepare(name, folder, batch):
   import husk
 
   torch.backends.cudnn.allow_tf32 = False  # products in fp32 have it off by default
-  made, x = model(name).cuda(), image(batch, name).cuda()
-  expected = made(x)
-  half, small = made.half(), x.half()
+  network, x = model(name).cuda(), image(batch, name).cuda()
+  expected = network(x)
+  half, small = network.half(), x.half()
   program = husk.load(pathlib.Path(folder) / f"{name}.{batch}.husk", device="cuda")
   sessions = {mode: program.session(mode=mode) for mode in ("graph", "list")}
   eager = half(small)
@@ -263,12 +263,12 @@ def main():
   pathlib.Path(options.folder).mkdir(parents=True, exist_ok=True)
   context = multiprocessing.get_context("spawn")
   with concurrent.futures.ProcessPoolExecutor(options.jobs, context) as pool:
-    made = {
+    pending_exports = {
       f"{name}.{batch}": pool.submit(export, name, options.folder, options.target, batch)
       for batch in batches
       for name in names
     }
-    for name, result in made.items():
+    for name, result in pending_exports.items():
       error = result.exception()
       failed += error is not None
       print(f"{name}: {error}" if error else result.result(), flush=True)

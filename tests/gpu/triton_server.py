@@ -195,10 +195,10 @@ def check_values(server, folder):
 
   x, expected = torch.load(folder / "dense.pt")
   for model in ("dense", "dense_batched"):
-    given, _ = names(server, model)
+    input_name, _ = names(server, model)
 
-    def ask(rows, model=model, given=given):
-      tensor = {"name": given, "datatype": "FP32", "shape": list(rows.shape)}
+    def ask(rows, model=model, input_name=input_name):
+      tensor = {"name": input_name, "datatype": "FP32", "shape": list(rows.shape)}
       (output,) = server.infer(model, {"inputs": [tensor | {"data": rows.flatten().tolist()}]})
       return torch.tensor(output["data"]).view(output["shape"])
 
@@ -250,7 +250,7 @@ def check_shared_memory(server, folder):
   x, expected = torch.load(folder / "dense.pt")
   region = Region(server, "region", 1 << 20)
   for model in ("dense", "dense_batched"):
-    given, wanted = names(server, model)
+    input_name, wanted = names(server, model)
     for offset in (0, 256, 20):  # the last one suits no kernel
       for rows in (1, 5, 32):
         part, result = x[:rows].contiguous(), expected[:rows]
@@ -264,7 +264,7 @@ def check_shared_memory(server, folder):
           "shared_memory_offset": (1 << 19) + offset,
           "shared_memory_byte_size": result.numel() * 4,
         }
-        tensor = {"name": given, "datatype": "FP32", "shape": list(part.shape)}
+        tensor = {"name": input_name, "datatype": "FP32", "shape": list(part.shape)}
         server.infer(
           model,
           {
@@ -279,9 +279,14 @@ def check_shared_memory(server, folder):
 
 
 def check_errors(server):
-  given, _ = names(server, "dense")
-  for rows, width, text in ((65, 256, given), (1, 255, given)):
-    tensor = {"name": given, "datatype": "FP32", "shape": [rows, width], "data": [0] * rows * width}
+  input_name, _ = names(server, "dense")
+  for rows, width, text in ((65, 256, input_name), (1, 255, input_name)):
+    tensor = {
+      "name": input_name,
+      "datatype": "FP32",
+      "shape": [rows, width],
+      "data": [0] * rows * width,
+    }
     try:
       server.infer("dense", {"inputs": [tensor]})
     except RuntimeError as error:

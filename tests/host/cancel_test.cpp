@@ -33,19 +33,20 @@ constexpr int64_t kGrown = int64_t{1} << 34;  // elements, which nobody waits fo
 class Cancel : public HostDevice {
  protected:
   // Runs a call whose question number `answers.last` gets the answer 1.
-  husk_status run(const Call& made, Answers& answers, const husk_threads* threads = nullptr) {
-    const husk_op& row = op(made.name);
+  husk_status run(const Call& op_call, Answers& answers, const husk_threads* threads = nullptr) {
+    const husk_op& row = op(op_call.name);
     husk_op_context context = context_of(row, threads);
     context.cancel = Answers::answer;
     context.cancel_user = &answers;
     error = {};
-    return row.call(&context, made.args.data(), static_cast<uint32_t>(made.args.size()), &error);
+    return row.call(&context, op_call.args.data(), static_cast<uint32_t>(op_call.args.size()),
+                    &error);
   }
-  void expect_end(const Call& made, int64_t last, const husk_threads* threads = nullptr) {
+  void expect_end(const Call& op_call, int64_t last, const husk_threads* threads = nullptr) {
     Answers answers{last};
-    ASSERT_EQ(run(made, answers, threads), HUSK_CANCELLED) << made.name << ": " << error.text;
-    EXPECT_EQ(answers.asked, last) << made.name;
-    EXPECT_EQ(error.text, made.name + ": husk_op_context.cancel ended the call");
+    ASSERT_EQ(run(op_call, answers, threads), HUSK_CANCELLED) << op_call.name << ": " << error.text;
+    EXPECT_EQ(answers.asked, last) << op_call.name;
+    EXPECT_EQ(error.text, op_call.name + ": husk_op_context.cancel ended the call");
   }
 };
 
@@ -130,10 +131,10 @@ TEST_F(Cancel, EndsAllThreads) {
   const husk_threads threads{nullptr, 3, parallel};
   std::deque<Call> calls;
   add_endless_calls(calls);
-  for (const Call& made : calls) {
-    const bool is_parallel = made.name == "aten::mm" || made.name == "aten::convolution" ||
-                             made.name == "aten::_scaled_dot_product_flash_attention_for_cpu";
-    if (is_parallel) expect_end(made, 2, &threads);
+  for (const Call& op_call : calls) {
+    const bool is_parallel = op_call.name == "aten::mm" || op_call.name == "aten::convolution" ||
+                             op_call.name == "aten::_scaled_dot_product_flash_attention_for_cpu";
+    if (is_parallel) expect_end(op_call, 2, &threads);
   }
 }
 
@@ -158,9 +159,9 @@ TEST_F(Cancel, IsOptional) {
 TEST_F(Cancel, EndsCallsWithoutEnd) {
   std::deque<Call> calls;
   add_endless_calls(calls);
-  for (const Call& made : calls) {
-    SCOPED_TRACE(made.name);
-    expect_end(made, 2);
+  for (const Call& op_call : calls) {
+    SCOPED_TRACE(op_call.name);
+    expect_end(op_call, 2);
   }
 }
 
@@ -237,13 +238,13 @@ TEST_P(CancelPart, EndsEachPassOfALongCall) {
   std::deque<Call> calls;
   add_long_calls(calls);
   for (size_t i = GetParam(); i < calls.size(); i += kParts) {
-    const Call& made = calls[i];
+    const Call& op_call = calls[i];
     Answers nobody{-1};
-    ASSERT_EQ(run(made, nobody), HUSK_OK) << error.text;
-    ASSERT_GT(nobody.asked, 0) << made.name;
+    ASSERT_EQ(run(op_call, nobody), HUSK_OK) << error.text;
+    ASSERT_GT(nobody.asked, 0) << op_call.name;
     const int64_t step = nobody.asked / 3 + 1;
-    for (int64_t last = 1; last <= nobody.asked; last += step) expect_end(made, last);
-    expect_end(made, nobody.asked);
+    for (int64_t last = 1; last <= nobody.asked; last += step) expect_end(op_call, last);
+    expect_end(op_call, nobody.asked);
   }
 }
 

@@ -262,10 +262,10 @@ def main(name, case, threads, folder):
     model, inputs = cases.make(case)
     before = cpu_seconds()
     peer = PEERS[name](model, inputs, threads, folder)
-    made = folder / f"{name}.made"  # later calls find the files of the first one
-    if not made.exists():
-      made.write_text(str(getattr(peer, "made_at", cpu_seconds()) - before))
-    answer = {"cpu_s": float(made.read_text())}
+    cost_file = folder / f"{name}.made"  # later calls find the files of the first one
+    if not cost_file.exists():
+      cost_file.write_text(str(getattr(peer, "made_at", cpu_seconds()) - before))
+    answer = {"cpu_s": float(cost_file.read_text())}
     torch.save(peer.outputs, folder / f"{name}.{threads}.pt")
   except Exception as error:  # whatever a library raises, the table says that it failed
     answer = {"error": f"{type(error).__name__}: {error}".strip().splitlines()[0][:300]}

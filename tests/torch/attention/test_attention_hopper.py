@@ -188,12 +188,12 @@ def test_every_tile_is_computed_once(programs, causal):
     (100, 2),
     (300, 1),
   ):
-    made, given = [], (Scalar(tiles), Scalar(pairs), causal)
-    for turn in range(names["_turns"](*given)):
+    places, arguments = [], (Scalar(tiles), Scalar(pairs), causal)
+    for turn in range(names["_turns"](*arguments)):
       for machine.program in range(programs):
-        mine, *place = names["_place"](Scalar(turn), *given)
-        made += [tuple(place)] if mine else []
-    assert sorted(made) == [(tile, pair) for tile in range(tiles) for pair in range(pairs)]
+        mine, *place = names["_place"](Scalar(turn), *arguments)
+        places += [tuple(place)] if mine else []
+    assert sorted(places) == [(tile, pair) for tile in range(tiles) for pair in range(pairs)]
 
 
 def lines(*parts):

@@ -66,7 +66,7 @@ def inputs(heads, of_keys, length, dtype=torch.float32):
 
 
 @pytest.mark.parametrize(
-  "model, given, tolerance",
+  "model, arguments, tolerance",
   [
     (Distance(), inputs(2, 2, 40, torch.bfloat16), 2e-2),
     (Biased(), inputs(4, 2, 40), 1e-4),
@@ -75,12 +75,15 @@ def inputs(heads, of_keys, length, dtype=torch.float32):
   ],
   ids=lambda each: type(each).__name__ if isinstance(each, nn.Module) else "",
 )
-def test_flex_attention_on_hosts(model, given, tolerance, tmp_path):
+def test_flex_attention_on_hosts(model, arguments, tolerance, tmp_path):
   torch._dynamo.reset()
   with torch.no_grad():
-    expected = model(*given)
-    husk.export(model, given, tmp_path / "a.husk", targets=(f"host:{image.isas()[0]}",))
-    results = husk.load(tmp_path / "a.husk")(*given), torch.compile(model, backend=backend)(*given)
+    expected = model(*arguments)
+    husk.export(model, arguments, tmp_path / "a.husk", targets=(f"host:{image.isas()[0]}",))
+    results = (
+      husk.load(tmp_path / "a.husk")(*arguments),
+      torch.compile(model, backend=backend)(*arguments),
+    )
   for result in results:
     result = torch.as_tensor(result)
     torch.testing.assert_close(result, expected, rtol=tolerance, atol=tolerance)
@@ -98,7 +101,7 @@ def test_lengths_that_vary(tmp_path):
   )
   program = husk.load(tmp_path / "a.husk")
   for size in (2, 33, 150):
-    given = inputs(2, 2, size)
+    arguments = inputs(2, 2, size)
     torch.testing.assert_close(
-      torch.as_tensor(program(*given)), Distance()(*given), rtol=1e-4, atol=1e-4
+      torch.as_tensor(program(*arguments)), Distance()(*arguments), rtol=1e-4, atol=1e-4
     )

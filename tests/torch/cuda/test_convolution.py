@@ -145,9 +145,9 @@ def test_a_batch_and_an_image_that_vary(number, only, tmp_path):
   ]
   sizes = {0: torch.export.Dim("batch", min=1, max=8)}
   sizes |= {dim: torch.export.Dim(f"side{dim}", min=7, max=64) for dim in (2, 3)}
-  for given, result in zip(runs, computed(model, (runs[0]["x"],), {"x": sizes}, runs, tmp_path)):
+  for inputs, result in zip(runs, computed(model, (runs[0]["x"],), {"x": sizes}, runs, tmp_path)):
     (value,) = result.values()
-    close(value, model(**given), 1e-4)
+    close(value, model(**inputs), 1e-4)
 
 
 @pytest.mark.parametrize("number, kernels", [(1, ["tem"]), (4, ["tem", "poi"])])

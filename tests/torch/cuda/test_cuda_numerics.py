@@ -16,15 +16,15 @@ def test_mlp_with_its_counter(gemm_set, tmp_path):
   runs = [{"x": torch.randn(batch, 32)} for batch in (4, 1, 64, 17)]
   results = computed(model, args, shapes, runs, tmp_path, gemm_set=gemm_set)
   assert [int(result["calls"]) for result in results] == [1, 2, 3, 4]
-  for given, result in zip(runs, results):
-    close(result["logits"], model(**given)["logits"])
+  for inputs, result in zip(runs, results):
+    close(result["logits"], model(**inputs)["logits"])
 
 
 def test_sum(tmp_path):
   model, args, shapes = models.MODELS["sum"]()
   runs = [{"x": torch.randn(rows, 5), "y": torch.randn(rows, 5)} for rows in (4, 1, 333)]
-  for given, result in zip(runs, computed(model, args, shapes, runs, tmp_path)):
-    close(result["output"], model(**given), 1e-4)
+  for inputs, result in zip(runs, computed(model, args, shapes, runs, tmp_path)):
+    close(result["output"], model(**inputs), 1e-4)
 
 
 def test_branches(tmp_path):
@@ -33,8 +33,8 @@ def test_branches(tmp_path):
     {"x": torch.randn(rows, 48), "y": torch.randn(rows, 48), "power": power}
     for rows, power in ((8, 3), (2, 1), (77, 9))
   ]
-  for given, result in zip(runs, computed(model, args, shapes, runs, tmp_path)):
-    close(result["output"], model(**given))
+  for inputs, result in zip(runs, computed(model, args, shapes, runs, tmp_path)):
+    close(result["output"], model(**inputs))
 
 
 @GEMM_SETS
@@ -50,11 +50,11 @@ def test_gpt(gemm_set, tmp_path):
   runs = [
     {"tokens": torch.randint(0, 64, (batch, length))} for batch, length in ((2, 8), (1, 1), (3, 13))
   ]
-  for given, result in zip(
+  for inputs, result in zip(
     runs,
     computed(model, (torch.randint(0, 64, (2, 8)),), shapes, runs, tmp_path, gemm_set=gemm_set),
   ):
-    close(result["output"], model(**given), 1e-4)
+    close(result["output"], model(**inputs), 1e-4)
 
 
 class ConstantFactors(torch.nn.Module):
@@ -74,8 +74,8 @@ def test_factors_that_are_constants(tmp_path):
   n = torch.export.Dim("n", min=1, max=64)
   runs = [{"x": torch.randn(rows, 32), "y": torch.randn(2, rows, 16)} for rows in (20, 1, 64)]
   results = computed(model, tuple(runs[0].values()), ({0: n}, {1: n}), runs, tmp_path)
-  for given, result in zip(runs, results):
-    for one, other in zip(result.values(), model(**given), strict=True):
+  for inputs, result in zip(runs, results):
+    for one, other in zip(result.values(), model(**inputs), strict=True):
       close(one, other, 1e-4)
 
 
@@ -106,8 +106,8 @@ def test_constants_of_code(tmp_path):
   n = torch.export.Dim("n", min=2, max=64)
   runs = [{"x": torch.randn(rows, 3)} for rows in (3, 2, 64)]
   results = computed(model, (runs[0]["x"],), ({0: n},), runs, tmp_path)
-  for given, result in zip(runs, results):
-    for one, other in zip(result.values(), model(**given), strict=True):
+  for inputs, result in zip(runs, results):
+    for one, other in zip(result.values(), model(**inputs), strict=True):
       close(one, other)
 
 
@@ -128,8 +128,8 @@ def test_a_value_that_a_kernel_has_stored_is_masked(tmp_path):
   model, n = PadsAnExpandedTensor(), torch.export.Dim("n", min=1, max=64)
   runs = [{"x": torch.randn(rows, 8) * 9} for rows in (5, 1, 64)]
   results = computed(model, (runs[0]["x"],), ({0: n},), runs, tmp_path)
-  for given, result in zip(runs, results):
-    for one, other in zip(result.values(), model(**given), strict=True):
+  for inputs, result in zip(runs, results):
+    for one, other in zip(result.values(), model(**inputs), strict=True):
       close(one, other)
 
 
@@ -209,6 +209,6 @@ def test_experts(dtype, tolerance, tmp_path):
   model, n = Experts(dtype=dtype), torch.export.Dim("n", min=1, max=64)
   runs = [{"x": torch.randn(rows, 16).to(dtype)} for rows in (5, 9)]
   results = computed(model, (runs[0]["x"],), ({0: n},), runs, tmp_path)
-  for given, result in zip(runs, results):
-    for one, other in zip(result.values(), model(**given), strict=True):
+  for inputs, result in zip(runs, results):
+    for one, other in zip(result.values(), model(**inputs), strict=True):
       close(one, other, tolerance)

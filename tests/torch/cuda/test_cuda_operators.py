@@ -14,9 +14,9 @@ def check(function, args, folder, shapes=None, others=(), tolerance=1e-4, **buff
   """Exports a function of tensors, runs it with `args` and with `others`, and compares."""
   model = FunctionModule(function, **buffers)
   names = function.__code__.co_varnames[1 : 1 + len(args)]
-  runs = [dict(zip(names, given)) for given in (args, *others)]
-  for given, result in zip(runs, computed(model, args, shapes, runs, folder)):
-    expected = torch.utils._pytree.tree_leaves(model(*given.values()))
+  runs = [dict(zip(names, tensors)) for tensors in (args, *others)]
+  for inputs, result in zip(runs, computed(model, args, shapes, runs, folder)):
+    expected = torch.utils._pytree.tree_leaves(model(*inputs.values()))
     for one, other in zip(result.values(), expected, strict=True):
       torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance, equal_nan=True)
 
@@ -261,10 +261,10 @@ def test_cells(bias, rows, tmp_path):
 
   model = FunctionModule(function)
   model.lstm, model.gru = lstm, gru
-  given = {name: torch.randn(*rows, n) for name, n in (("x", 5), ("hidden", 6), ("cell", 6))}
+  inputs = {name: torch.randn(*rows, n) for name, n in (("x", 5), ("hidden", 6), ("cell", 6))}
   with torch.no_grad():
-    (results,) = computed(model, tuple(given.values()), None, [given], tmp_path)
-    expected = torch.utils._pytree.tree_leaves(model(*given.values()))
+    (results,) = computed(model, tuple(inputs.values()), None, [inputs], tmp_path)
+    expected = torch.utils._pytree.tree_leaves(model(*inputs.values()))
   for one, other in zip(results.values(), expected, strict=True):
     torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 

@@ -59,7 +59,7 @@ def compiled(program, key, **options):
   """The lines of the wrapper, the constants of the graph, the kernels and the launches."""
   target = fake_cuda.Target.load(key)
   with fake_cuda.cuda(target):
-    made = CudaKernels(target, **options)
+    kernels = CudaKernels(target, **options)
 
     def take(wrapper, guards):
       from torch._inductor.virtualized import V
@@ -68,18 +68,18 @@ def compiled(program, key, **options):
       for line in wrapper.lines:
         match type(line).__name__:
           case "KernelDefinitionLine":
-            made.define_kernel(line.kernel_name, line.kernel_body, line.metadata)
+            kernels.define_kernel(line.kernel_name, line.kernel_body, line.metadata)
           case "KernelCallLine":
             launches.append(
-              made.call_kernel(
+              kernels.call_kernel(
                 line.kernel_name, line.call_args, V.graph.sizevars.shape_env.var_to_range
               )
             )
       return list(wrapper.lines), dict(V.graph.constants), launches
 
-    lines, constants, launches = capture(fake_cuda.moved(program), "cuda", made.options(), take)
-    made.finish()
-  return lines, constants, made, launches
+    lines, constants, launches = capture(fake_cuda.moved(program), "cuda", kernels.options(), take)
+    kernels.finish()
+  return lines, constants, kernels, launches
 
 
 def kinds(lines):
@@ -92,14 +92,14 @@ CALLED = {"ExternKernelOutLine", "ExternKernelAllocLine", "str"}
 @pytest.mark.parametrize("key", ["h200", "a100", "l4", "orin", "b200"])
 @pytest.mark.parametrize("shapes", [None, DYNAMIC])
 def test_a_perceptron_is_triton_kernels_alone(key, shapes):
-  lines, _, made, launches = compiled(exported(Mlp(), torch.randn(8, 64), shapes=shapes), key)
+  lines, _, kernels, launches = compiled(exported(Mlp(), torch.randn(8, 64), shapes=shapes), key)
   assert not kinds(lines) & CALLED
-  assert [launch.kernel for launch in launches] == [name for name, _ in made.kernels()]
-  assert all(kernel.cubin.startswith(b"\x7fELF") for _, kernel in made.kernels())
+  assert [launch.kernel for launch in launches] == [name for name, _ in kernels.kernels()]
+  assert all(kernel.cubin.startswith(b"\x7fELF") for _, kernel in kernels.kernels())
   assert all(
-    f".target {fake_cuda.Target.load(key).arch}" in kernel.ptx for _, kernel in made.kernels()
+    f".target {fake_cuda.Target.load(key).arch}" in kernel.ptx for _, kernel in kernels.kernels()
   )
-  assert all(kernel.pdl_wait_first == (key in ("h200", "b200")) for _, kernel in made.kernels())
+  assert all(kernel.pdl_wait_first == (key in ("h200", "b200")) for _, kernel in kernels.kernels())
 
 
 def test_batched_products_and_convolutions_too():
@@ -118,8 +118,8 @@ def test_half_precision(dtype):
   assert not kinds(lines) & CALLED
 
 
-def bytes_of(made):
-  return "\n".join(made.rows("gpu")), made.files()
+def bytes_of(kernels):
+  return "\n".join(kernels.rows("gpu")), kernels.files()
 
 
 def test_compilation_is_deterministic():

@@ -113,10 +113,10 @@ def test_a_block_has_scratch_of_its_own(tmp_path):
 
 def test_descriptors_made_on_the_device(tmp_path):
   runs = [{"x": torch.randn(rows, 16)} for rows in (100, 1, 33)]
-  for given, result in zip(
+  for inputs, result in zip(
     runs, computed(Doubled(), (torch.randn(100, 16),), ({0: N},), runs, tmp_path)
   ):
-    close(result["output"], (given["x"] + 1) * 2 - 1)
+    close(result["output"], (inputs["x"] + 1) * 2 - 1)
 
 
 # Rows are 16 bytes apart, as TMA requires.
@@ -134,8 +134,8 @@ def test_descriptors_made_on_the_host(tmp_path):
     text,
   )
   runs = [{"x": torch.randn(rows, 48)} for rows in (100, 4, 36)]
-  for given, result in zip(runs, computed(Transposed(), args, (FOURS,), runs, tmp_path)):
-    close(result["output"], given["x"][:, 8:40].T)
+  for inputs, result in zip(runs, computed(Transposed(), args, (FOURS,), runs, tmp_path)):
+    close(result["output"], inputs["x"][:, 8:40].T)
 
 
 def test_measured_kernels_get_sizes_and_strides(tmp_path, monkeypatch):
@@ -150,11 +150,11 @@ def test_measured_kernels_get_sizes_and_strides(tmp_path, monkeypatch):
     self._measure(name, self._definitions[self._names[name]], call_args, extent)
     return launched(self, name, call_args, ranges, extent)
 
-  def measured(self, name, target, tuner, given, hint, extent):
+  def measured(self, name, target, tuner, arguments, hint, extent):
     calls.append(
       [
         (each, str(extent(value)) if tuner.triton_meta["signature"][each][0] == "*" else str(value))
-        for each, value in given
+        for each, value in arguments
         if each in tuner.triton_meta["signature"]
       ]
     )

@@ -14,12 +14,12 @@ sys.path.append(str(built_tools.ROOT / "tests" / "gpu"))
 import user_kernels
 
 
-def expected(name, given):
+def expected(name, inputs):
   """The result of the model without Triton."""
   if name.startswith("plain"):
-    x, y = given
+    x, y = inputs
     return ((x.relu() + y[1:]).sin(),)
-  (x,) = given
+  (x,) = inputs
   if name.startswith("tuned"):
     out = x * x - 2.5
     return out, (out.half().float() ** 2 - 0.5).half()
@@ -36,8 +36,8 @@ def test_user_kernels_equal_eager(name, tmp_path):
   model, args, shapes, more = user_kernels.make(name)
   runs = [args] if name == "counting" else [args, *more]
   text = None
-  given = [dict(zip(("x", "y"), run)) for run in runs]
-  results = computed(model, args, shapes, given, tmp_path)
+  named_runs = [dict(zip(("x", "y"), run)) for run in runs]
+  results = computed(model, args, shapes, named_runs, tmp_path)
   text = (tmp_path / "model.hir").read_text()
   for run, result in zip(runs, results):
     for one, other in zip(result.values(), expected(name, run), strict=True):

@@ -28,9 +28,9 @@ def operators(traced):
   }
 
 
-def equal(given, expected, **tolerances):
+def equal(results, expected, **tolerances):
   """Compares results: values, shapes and dtypes."""
-  pairs = zip(torch.utils._pytree.tree_leaves(given), torch.utils._pytree.tree_leaves(expected))
+  pairs = zip(torch.utils._pytree.tree_leaves(results), torch.utils._pytree.tree_leaves(expected))
   for one, other in pairs:
     if isinstance(other, torch.Tensor):
       torch.testing.assert_close(one, other, equal_nan=True, **tolerances)

@@ -45,14 +45,14 @@ def run(model, inputs, folder, library, monkeypatch, shapes=None, flags=(), **op
   )
   text = (folder / "model.hir").read_text()
   assert "launch" not in text and "on_host" not in text, text
-  made = []
-  for given in inputs:
-    named = {str(i): x for i, x in enumerate(given)}
+  results = []
+  for tensors in inputs:
+    named = {str(i): x for i, x in enumerate(tensors)}
     code, outputs, text = built_tools.husk_run(
       folder / "made.husk", folder, named, "--device=cuda", *flags
     )
-    made.append((code, [outputs[name] for name in sorted(outputs, key=_number)], text))
-  return made
+    results.append((code, [outputs[name] for name in sorted(outputs, key=_number)], text))
+  return results
 
 
 def _number(name):

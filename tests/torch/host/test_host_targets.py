@@ -67,7 +67,7 @@ def run(command, artifact, inputs, folder, *options):
   return [outputs[str(index)] for index in range(len(outputs))], done.stdout
 
 
-def made(name):
+def model_case(name):
   """The model, the inputs by name, and the dynamic shapes."""
   model, args, shapes = models.MODELS[name]()
   return model, args, dict(zip(shapes, args)), shapes
@@ -78,7 +78,7 @@ def both(tmp_path_factory):
   """The MLP for all ISAs of this machine."""
   built_tools.built("huskc")
   folder = tmp_path_factory.mktemp("both")
-  model, args, _, shapes = made("mlp")
+  model, args, _, shapes = model_case("mlp")
   return husk.export(model, args, folder / "mlp.husk", dynamic_shapes=shapes, keep=folder)
 
 
@@ -92,7 +92,7 @@ def test_host_means_all_isas(both):
 
 @pytest.mark.parametrize("command", ["native", "old"])
 def test_the_best_variant_is_taken(command, both, tmp_path):
-  model, args, inputs, _ = made("mlp")
+  model, args, inputs, _ = model_case("mlp")
   run_by, isa = (
     ([built_tools.built("husk-run")], host_image.isas()[0])
     if command == "native"
@@ -107,7 +107,7 @@ def test_the_best_variant_is_taken(command, both, tmp_path):
 
 
 def test_repeated_targets_are_compiled_once(tmp_path):
-  model, args, _, shapes = made("sum")
+  model, args, _, shapes = model_case("sum")
   text = husk.write(
     model, args, tmp_path, dynamic_shapes=shapes, targets=("host", "host:avx2")
   ).read_text()
@@ -123,7 +123,7 @@ def cross_compiler():
 
 
 def test_images_of_other_machines_need_only_the_c_library(cross_compiler, tmp_path):
-  model, args, _, shapes = made("gpt")
+  model, args, _, shapes = model_case("gpt")
   husk.write(model, args, tmp_path, dynamic_shapes=shapes, targets=("host:aarch64",))
   (image,) = tmp_path.glob("*.so")
   said = subprocess.run(
@@ -180,7 +180,7 @@ FUNCTIONS = {"mathematics": mathematics, "numbers": numbers}
 @pytest.mark.parametrize("name", ["mlp", "gpt", "branches"])
 def test_models_on_arm(name, threads, cross_compiler, tmp_path, arm_artifacts):
   command = arm()
-  model, args, inputs, _ = made(name)
+  model, args, inputs, _ = model_case(name)
   outputs, printed = run(command, arm_artifacts(name), inputs, tmp_path, f"--threads={threads}")
   assert "host aarch64 on" in printed
   with torch.no_grad():
@@ -198,7 +198,7 @@ def arm_artifacts(tmp_path_factory):
     path = pathlib.Path(folder / f"{name}.husk")
     if not path.exists():
       built_tools.built("huskc")
-      model, args, _, shapes = made(name)
+      model, args, _, shapes = model_case(name)
       husk.export(model, args, path, dynamic_shapes=shapes, targets=("host:aarch64",))
     return path
 
@@ -228,7 +228,7 @@ def test_functions_on_arm(name, cross_compiler, tmp_path):
 
 def test_a_missing_compiler_is_named(tmp_path, monkeypatch):
   monkeypatch.setenv("CXX", "g++-that-is-not-there")
-  model, args, _, shapes = made("sum")
+  model, args, _, shapes = model_case("sum")
   with pytest.raises(husk.CompileError, match="g\\+\\+-that-is-not-there.*not found"):
     husk.write(model, args, tmp_path, dynamic_shapes=shapes, targets=("host:avx2",))
 

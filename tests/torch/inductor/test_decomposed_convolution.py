@@ -96,14 +96,14 @@ def test_dtypes(dtype):
     numbers = [torch.randn(size).mul(8) for size in ((2, 4, 30), (4, 1, 15), (4,))]
     x, weight, bias = (tensor.bfloat16().to(dtype) for tensor in numbers)
     traced = traced or decomposed.graph(lambda *t: conv(*t, *args), (x, weight, bias))
-    given = traced(x, weight, bias)
-    assert given.dtype == dtype
+    result = traced(x, weight, bias)
+    assert result.dtype == dtype
     exact = conv(x.double(), weight.double(), bias.double(), *args)
     if dtype in (torch.float64, torch.int64):
-      assert torch.equal(given.double(), exact)
+      assert torch.equal(result.double(), exact)
     else:
       plain = exactness.convolution(x[:, :, None], weight[:, :, None], [1, 1], [0, 3], [1, 1], 4)
-      errors.add(exact, given, plain[:, :, 0] + bias.float()[:, None])
+      errors.add(exact, result, plain[:, :, 0] + bias.float()[:, None])
   if errors.count:
     errors.check(rms=1.01, largest=1.01)
 

@@ -77,7 +77,7 @@ def test_a_program_has_them(tmp_path):
   shapes = [{0: Dim("count", min=2, max=64)}, None]
   husk.export(FunctionModule(function), arguments(3), path, dynamic_shapes=shapes, progress=False)
   for count in (3, 8):
-    given = arguments(count)
-    found = [torch.as_tensor(one) for one in husk.load(path)(*given)]
-    for one, expected in zip(found, function(None, *given), strict=True):
+    inputs = arguments(count)
+    found = [torch.as_tensor(one) for one in husk.load(path)(*inputs)]
+    for one, expected in zip(found, function(None, *inputs), strict=True):
       torch.testing.assert_close(one, expected)

@@ -22,8 +22,8 @@ def test_resize(mode, align_corners, size):
   decomposed.equal(traced(x), function(x), rtol=1e-4, atol=1e-4)
   exact = function(x.double())
   half = x.half()
-  given = decomposed.graph(function, (half,))(half)
-  assert given.dtype is torch.float16 and (given - exact).abs().max() < 5e-3
+  result = decomposed.graph(function, (half,))(half)
+  assert result.dtype is torch.float16 and (result - exact).abs().max() < 5e-3
 
 
 def test_a_given_scale():

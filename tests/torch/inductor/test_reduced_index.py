@@ -53,9 +53,9 @@ def test_host(name, tmp_path):
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_cuda(name, tmp_path):
   function, shape = FUNCTIONS[name]
-  given = _transposed(shape)
-  (results,) = computed(FunctionModule(function), (given,), None, [{"x": given}], tmp_path)
-  expected = torch.utils._pytree.tree_leaves(function(None, given))
+  x = _transposed(shape)
+  (results,) = computed(FunctionModule(function), (x,), None, [{"x": x}], tmp_path)
+  expected = torch.utils._pytree.tree_leaves(function(None, x))
   for one, other in zip(results.values(), expected, strict=True):
     close(one, other)
 

@@ -55,17 +55,17 @@ def run(model, inputs, folder, shapes=None, *options):
       keep=folder,
     )
     assert "launch" not in (folder / "model.hir").read_text()
-    made = []
-    for given in inputs:
+    results = []
+    for tensors in inputs:
       code, outputs, text = built_tools.husk_run(
         folder / "made.husk",
         folder,
-        {str(i): x for i, x in enumerate(given)},
+        {str(i): x for i, x in enumerate(tensors)},
         "--device=cuda",
         *options,
       )
-      made.append((code, [outputs[name] for name in sorted(outputs)], text))
-    return made
+      results.append((code, [outputs[name] for name in sorted(outputs)], text))
+    return results
   finally:
     if before is None:
       del os.environ["LD_LIBRARY_PATH"]
@@ -75,13 +75,15 @@ def run(model, inputs, folder, shapes=None, *options):
 
 def check(function, inputs, folder, shapes=None, tolerance=1e-5):
   model = function if isinstance(function, nn.Module) else FunctionModule(function)
-  for given, (code, results, text) in zip(inputs, run(model, inputs, folder, shapes), strict=True):
+  for tensors, (code, results, text) in zip(
+    inputs, run(model, inputs, folder, shapes), strict=True
+  ):
     assert code == 0, text
     with torch.no_grad():
       right = (
-        model(*(x.double() for x in given))
+        model(*(x.double() for x in tensors))
         if not isinstance(function, nn.Module)
-        else model(*given)
+        else model(*tensors)
       )
     for one, other in zip(results, right if isinstance(right, tuple) else (right,), strict=True):
       close(one.double(), other.double(), tolerance)
@@ -175,8 +177,8 @@ def test_whole_models(name, tmp_path):
   results = computed(model, args, shapes, runs, tmp_path, gemm_set="", gemm="cublaslt")
   text = (tmp_path / "model.hir").read_text()
   assert len(MATMUL.findall(text)) >= 2 and "_tem_" not in text and "launch" in text
-  for given, result in zip(runs, results):
-    right = model(**given)
+  for inputs, result in zip(runs, results):
+    right = model(**inputs)
     close(
       result["logits" if name == "mlp" else "output"],
       right["logits"] if name == "mlp" else right,
@@ -201,8 +203,8 @@ def test_each_product_has_a_workspace_of_its_own(target, size, tmp_path):
   spaces = re.findall(rf"^    buffer (workspace\w*) bytes {size} align 256$", text, re.M)
   calls = MATMUL.findall(text)
   assert len(spaces) == len(calls) == 2
-  for space, given in zip(spaces, calls):
-    assert given.endswith(f"write tensor {space} u8 [{size}] [1]")
+  for space, call in zip(spaces, calls):
+    assert call.endswith(f"write tensor {space} u8 [{size}] [1]")
 
 
 def test_calls_have_numbers_and_dtypes(tmp_path):
@@ -211,13 +213,13 @@ def test_calls_have_numbers_and_dtypes(tmp_path):
     (torch.randn(8, 8).bfloat16(),) * 2,
     tmp_path,
   )
-  (given,) = MATMUL.findall(text)
+  (call,) = MATMUL.findall(text)
   assert re.match(
     r"read tensor \w+ bf16 \[8, 8\] \[8, 1\], read tensor \w+ bf16 \[8, 8\] \[8, 1\], read tensor "
     r"\w+ bf16 \[8, 8\] "
     r"\[8, 1\], 0\.5, 1\.0, false, write tensor \w+ bf16 \[8, 8\] \[8, 1\], ",
-    given,
-  ), given
+    call,
+  ), call
 
 
 def test_tf32_only_if_torch_allows_it(tmp_path):

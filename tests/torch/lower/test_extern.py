@@ -227,9 +227,9 @@ def test_an_operator_of_a_package_is_refused(tmp_path):
 @pytest.mark.parametrize("source", ["tensor", "value"])
 def test_scatter(source, tmp_path):
   def function(self, x, index, src):
-    given = src if source == "tensor" else 3.5
+    value = src if source == "tensor" else 3.5
     return (
-      x.scatter(0, index, given),
+      x.scatter(0, index, value),
       x.scatter_reduce(0, index, src, "prod"),
       torch.scatter(x, 1, index, src, reduce="multiply") if source == "tensor" else x,
     )
@@ -348,14 +348,14 @@ def test_random_numbers(function, name, tmp_path):
         "both tensor husk.generator " in line.split(" at ")[0].split(", ")[-2]
         or "husk.generator" in line
       )
-  (made,) = program.run(
+  (result,) = program.run(
     f"host_{export_and_compare.ISAS[0]}", **{program.inputs[0]["name"]: X}
   ).values()
   expected = model(X)
   assert (
-    made.shape == expected.shape
-    and made.dtype == expected.dtype
-    and made.stride() == expected.stride()
+    result.shape == expected.shape
+    and result.dtype == expected.dtype
+    and result.stride() == expected.stride()
   )
 
 

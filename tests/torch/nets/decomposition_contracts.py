@@ -240,12 +240,12 @@ def _dtypes(tree):
   return ", ".join(str(x.dtype)[6:] for x in leaves if isinstance(x, torch.Tensor))
 
 
-def differences(name, given, expected, own_arguments, arguments):
+def differences(name, results, expected, own_arguments, arguments):
   """How the results of a decomposition differ from the operator's. The arguments of both tell which
   results share memory with them."""
   has_open, has_values = OPEN.get(name, set()), name not in DTYPES_ALONE
-  pairs = list(zip(pytree.tree_leaves(given), pytree.tree_leaves(expected)))
-  if len(pytree.tree_leaves(given)) != len(pytree.tree_leaves(expected)):
+  pairs = list(zip(pytree.tree_leaves(results), pytree.tree_leaves(expected)))
+  if len(pytree.tree_leaves(results)) != len(pytree.tree_leaves(expected)):
     yield "another number of results"
   for index, (one, other) in enumerate(pairs):
     if not isinstance(other, torch.Tensor):

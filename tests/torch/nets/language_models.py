@@ -141,7 +141,7 @@ def prompts():
 def right_tokens(model, prompt):
   tokens = torch.tensor([prompt])
   with torch.no_grad():
-    made = model.generate(
+    sequences = model.generate(
       tokens,
       attention_mask=torch.ones_like(tokens),
       max_new_tokens=min(NEW, MOST + 1 - len(prompt)),
@@ -149,7 +149,7 @@ def right_tokens(model, prompt):
       pad_token_id=0,
       eos_token_id=2,
     )
-  return made[0, len(prompt) :].tolist()
+  return sequences[0, len(prompt) :].tolist()
 
 
 def compare(name, path, target):

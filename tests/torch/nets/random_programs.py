@@ -299,8 +299,8 @@ OWN = {
 def call(name, tree, leaves):
   if name in OWN:
     return OWN[name](*pytree.tree_unflatten(leaves, tree))
-  given, args, kwargs = pytree.tree_unflatten(leaves, tree)
-  return operators()[name].op(given, *args, **kwargs)
+  operand, args, kwargs = pytree.tree_unflatten(leaves, tree)
+  return operators()[name].op(operand, *args, **kwargs)
 
 
 def execute(nodes, env, double=False, jitter=None, exporting=False):
@@ -394,10 +394,10 @@ class Model(torch.nn.Module):
         self.register_buffer(f"b{source.id}", source.values[0].clone())
 
   def forward(self, *tensors):
-    program, given, env = self.program, iter(tensors), {}
+    program, inputs, env = self.program, iter(tensors), {}
     for source in program.sources:
       if source.role == "input":
-        env[source.id] = next(given)
+        env[source.id] = next(inputs)
       else:
         env[source.id] = getattr(self, f"{source.role[0]}{source.id}")
     execute(program.nodes, env, exporting=True)
@@ -473,13 +473,13 @@ class Program:
     not check."""
     nodes = [node for node in exported.graph.nodes if node.op == "placeholder"]
     for node, value in zip(nodes[-len(self.inputs(number)) :], self.inputs(number), strict=True):
-      for size, given in zip(node.meta["val"].shape, value.shape, strict=True):
+      for size, actual_size in zip(node.meta["val"].shape, value.shape, strict=True):
         if isinstance(size, int):
-          if size != given:
+          if size != actual_size:
             return False
         elif size.node.expr.is_Symbol:
           limits = exported.range_constraints[size.node.expr]
-          if not limits.lower <= given <= limits.upper:
+          if not limits.lower <= actual_size <= limits.upper:
             return False
     return True
 
@@ -501,8 +501,8 @@ class Program:
           if source.role == "input":
             value = clone(source.values[number])
             env[source.id] = as_double(value) if double else value
-        made = execute(self.nodes, dict(env), **options)
-        outputs = [made[result].clone() for result in self.outputs]
+        values = execute(self.nodes, dict(env), **options)
+        outputs = [values[result].clone() for result in self.outputs]
         inputs = [source.id for source in self.sources if source.role == "input"]
         outputs += [env[inputs[n]].clone() for n in sorted(self.written)]
         results.append(outputs)
@@ -540,14 +540,14 @@ class Program:
 
   def pairs(self):
     """The names of operators of which one feeds the other, at most through adapters."""
-    made, found = {}, set()
+    origins, found = {}, set()
     for node in self._all_nodes():
-      before = {name for ref in node.refs() for name in made.get(ref, ())}
+      before = {name for ref in node.refs() for name in origins.get(ref, ())}
       after = before if node.name in ADAPTERS else {node.name}
       if node.name not in ADAPTERS:
         found |= {(name, node.name) for name in before}
       for result in node.results:
-        made[result] = after
+        origins[result] = after
     return found
 
   def text(self):
@@ -665,9 +665,9 @@ def node_lines(nodes, space):
         if node.name in OWN:
           arguments = ", ".join(map(repr, shaped))
         else:
-          given, args, kwargs = shaped
+          operand, args, kwargs = shaped
           arguments = ", ".join(
-            [repr(given), *map(repr, args), *(f"{k}={v!r}" for k, v in kwargs.items())]
+            [repr(operand), *map(repr, args), *(f"{k}={v!r}" for k, v in kwargs.items())]
           )
     lines.append(f"{space}{results} = {node.name}({arguments})")
     for inner, result in node.branches or ():
@@ -710,25 +710,25 @@ def _plain(tensor):
   return tensor.double() if tensor.is_floating_point() else tensor
 
 
-def difference(given, expected):
+def difference(results, expected):
   """A text about the first result that is wrong, or none."""
-  if len(given) != len(expected):
-    return f"{len(given)} results, eager has {len(expected)}"
-  for place, (one, wanted) in enumerate(zip(given, expected)):
+  if len(results) != len(expected):
+    return f"{len(results)} results, eager has {len(expected)}"
+  for place, (one, wanted) in enumerate(zip(results, expected)):
     if text := _difference(one.detach(), wanted):
       return f"result {place}: {text}"
   return None
 
 
-def _difference(given, wanted):
+def _difference(result, wanted):
   eager = wanted.eager
-  if given.dtype != eager.dtype:
-    return f"{given.dtype}, eager has {eager.dtype}"
-  if given.shape != eager.shape:
-    return f"shape {tuple(given.shape)}, eager has {tuple(eager.shape)}"
+  if result.dtype != eager.dtype:
+    return f"{result.dtype}, eager has {eager.dtype}"
+  if result.shape != eager.shape:
+    return f"shape {tuple(result.shape)}, eager has {tuple(eager.shape)}"
   if any(other.shape != eager.shape for other in wanted.jittered) or not eager.numel():
     return None
-  ours, theirs = _plain(given), _plain(eager)
+  ours, theirs = _plain(result), _plain(eager)
   others = [_plain(other) for other in wanted.jittered]
   exact = wanted.double
   exact = _plain(exact) if exact is not None and exact.shape == eager.shape else None
@@ -859,7 +859,7 @@ class Builder:
         env = {id: clone(value) for id, value in env.items()}
       try:
         with torch.no_grad():
-          given = [
+          arguments = [
             env[leaf.id]
             if isinstance(leaf, Ref)
             else env[leaf.id].shape[leaf.dim]
@@ -868,12 +868,12 @@ class Builder:
             for leaf in leaves
           ]
           if branches:
-            made = branch(Node(name, leaves, tree, [], branches), given, False, None, False)
+            outputs = branch(Node(name, leaves, tree, [], branches), arguments, False, None, False)
           else:
-            made = call(name, tree, given)
+            outputs = call(name, tree, arguments)
       except Exception:
         return None
-      tensors = pytree.tree_leaves(made)
+      tensors = pytree.tree_leaves(outputs)
       if not tensors or not all(isinstance(one, torch.Tensor) for one in tensors):
         return None
       if any(
@@ -907,7 +907,7 @@ class Builder:
     if dtype.is_floating_point:
       if all(bool(v.isfinite().all()) and float(v.abs().max()) <= LARGEST for v in values):
         return id
-      made = self.own("tame", Ref(id))
+      ids = self.own("tame", Ref(id))
     elif dtype.is_complex:
       if all(
         bool(torch.view_as_real(v.resolve_conj()).isfinite().all())
@@ -919,8 +919,8 @@ class Builder:
     elif dtype == torch.bool or all(int(v.abs().max()) <= 50 for v in values):
       return id
     else:
-      made = self.own("tame_int", Ref(id))
-    return made and made[0]
+      ids = self.own("tame_int", Ref(id))
+    return ids and ids[0]
 
   def converted(self, id, dtypes):
     """A value converted to one of these dtypes."""
@@ -929,15 +929,15 @@ class Builder:
       return id
     wanted = [dtype for dtype in DTYPES if dtype in dtypes]
     if now.is_complex:
-      made = self.own("real", Ref(id))
-      return self.converted(made[0], dtypes) if made else None
+      ids = self.own("real", Ref(id))
+      return self.converted(ids[0], dtypes) if ids else None
     if not wanted:
       return None
     dtype = self.rng.choices(wanted, [DTYPES[one] for one in wanted])[0]
     if dtype == torch.uint8 and any(bool((v < 0).any()) for v in self.values[id]):
       return None
-    made = self.own("to", Ref(id), dtype)
-    return made and made[0]
+    ids = self.own("to", Ref(id), dtype)
+    return ids and ids[0]
 
   def with_rank(self, id, rank):
     """A value with this many dimensions."""
@@ -945,25 +945,25 @@ class Builder:
       n = self.values[id][0].ndim
       kind = self.rng.choice(["flatten_first", "select_last", "amax_dim"])
       if kind == "amax_dim":
-        made = not self.values[id][0].is_complex() and self.own(
+        ids = not self.values[id][0].is_complex() and self.own(
           "amax_dim", Ref(id), self.rng.randrange(n)
         )
       elif kind == "flatten_first" and n < 2:
-        made = self.own("select_last", Ref(id))
+        ids = self.own("select_last", Ref(id))
       else:
-        made = self.own(kind, Ref(id))
-      if not made:
+        ids = self.own(kind, Ref(id))
+      if not ids:
         return None
-      id = made[0]
+      id = ids[0]
     while self.values[id][0].ndim < rank:
-      made = (
+      ids = (
         self.own("unsqueeze_first", Ref(id))
         if self.rng.random() < 0.5
         else self.own("repeat_new", Ref(id), self.rng.choice([2, 3, 4, 5]))
       )
-      if not made:
+      if not ids:
         return None
-      id = made[0]
+      id = ids[0]
     return id
 
   def step(self, id):
@@ -974,10 +974,10 @@ class Builder:
       return None
     supported = op.supported_dtypes("cpu")
     before = len(self.nodes), self.count, len(self.sources)
-    made = self.attempt(name, op, id, supported)
-    if made is None:
+    ids = self.attempt(name, op, id, supported)
+    if ids is None:
       self.undo(*before)
-    return made
+    return ids
 
   def undo(self, nodes, count, sources):
     del self.nodes[nodes:], self.sources[sources:]
@@ -1024,10 +1024,10 @@ class Builder:
       low = -2.0 if low is None else float(low) + 0.01
       high = max(low, 0.0) + 3.0 if high is None else float(high) - 0.01
       if any(bool(((v < low) | (v > high)).any()) for v in self.values[id]):
-        made = self.own("squash", Ref(id), low, high)
-        if not made:
+        ids = self.own("squash", Ref(id), low, high)
+        if not ids:
           return None
-        id = made[0]
+        id = ids[0]
     if op.name in ZEROS and any(bool((v == 0).any()) for v in self.values[id]):
       return None
     for alignment in ("right", "left", "values"):
@@ -1035,11 +1035,11 @@ class Builder:
       arguments = self.arguments(op, leaves, place, id, alignment)
       if arguments is not None and "stable" not in str(tree) and op.name == "argsort":
         return None
-      made = arguments and self.add(name, arguments, tree)
-      if made:
+      ids = arguments and self.add(name, arguments, tree)
+      if ids:
         if op.name in TIES:
-          made = made[:1]
-        tamed = [self.tame(one) for one in made]
+          ids = ids[:1]
+        tamed = [self.tame(one) for one in ids]
         if any(one is None for one in tamed):
           return None
         small = max(value.numel() for one in tamed for value in self.values[one]) <= 2
@@ -1154,10 +1154,10 @@ class Builder:
     if not kinds:
       return None
     name, *args = rng.choice(kinds)
-    made = self.own(name, Ref(id), *args)
-    if not made:
+    ids = self.own(name, Ref(id), *args)
+    if not ids:
       return None
-    tamed = [self.tame(one) for one in made]
+    tamed = [self.tame(one) for one in ids]
     return None if any(one is None for one in tamed) else tamed
 
   def state(self, id):
@@ -1167,10 +1167,10 @@ class Builder:
     vectors = self.vectors(id)
     for dim in reversed(range(len(vectors))):
       if len(set(vectors[dim])) > 1:
-        made = self.own("mean_dim", Ref(id), dim)
-        if not made:
+        ids = self.own("mean_dim", Ref(id), dim)
+        if not ids:
           return None
-        id = made[0]
+        id = ids[0]
     value = self.values[id][0]
     name = self.rng.choice(["buffer_add", "buffer_mean", "buffer_shift"])
     shape = (3, *value.shape) if name == "buffer_shift" else value.shape
@@ -1207,8 +1207,8 @@ class Builder:
           if op.name in INEXACT and dtype is torch.float64:
             continue
           leaves, tree = pytree.tree_flatten((Ref(result), (), {}))
-          made = self.add(name, leaves, tree)
-          tamed = made and len(made) == 1 and self.tame(made[0])
+          ids = self.add(name, leaves, tree)
+          tamed = ids and len(ids) == 1 and self.tame(ids[0])
           if tamed and self.values[tamed][0].dtype == value.dtype:
             result = tamed
             break
@@ -1278,16 +1278,16 @@ def _built(builder):
     before = len(builder.nodes), builder.count, len(builder.sources)
     kind = rng.random()
     if kind < 0.82:
-      made = builder.step(id)
+      ids = builder.step(id)
     elif kind < 0.92:
-      made = builder.change(id)
+      ids = builder.change(id)
     elif kind < 0.97:
-      made = builder.state(id)
+      ids = builder.state(id)
     else:
-      made = builder.condition(id)
-    if made is None:
+      ids = builder.condition(id)
+    if ids is None:
       builder.undo(*before)
       continue
     done += 1
-    recent += made[:2][::-1]
+    recent += ids[:2][::-1]
   return builder.finish() if done >= 2 else None

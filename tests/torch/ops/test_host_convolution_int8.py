@@ -28,7 +28,7 @@ class Layer:
     random = torch.Generator().manual_seed(3)
     self.out = out
     lists = {"stride": [1] * dims, "padding": [0] * dims, "dilation": [1] * dims, **spatial}
-    self.given = {
+    self.arguments = {
       "input": x,
       "weight": codes(torch.int8, *shape, seed=1),
       "scales": torch.rand(out_channels, generator=random) * 0.02 + 0.001,
@@ -50,11 +50,11 @@ class Layer:
       "dtype": out,
     }
     if residual is not None:
-      self.given["residual"] = codes(residual, *self.numbers().shape, seed=5)
+      self.arguments["residual"] = codes(residual, *self.numbers().shape, seed=5)
 
   def numbers(self):
     """What the activation gets."""
-    g = self.given
+    g = self.arguments
     scale = g["input_scale"] if g["dynamic_scale"] is None else g["dynamic_scale"].double()
     zero = g["input_zero"] if g["dynamic_zero"] is None else g["dynamic_zero"]
     x = (g["input"].double() - zero) * scale
@@ -79,12 +79,12 @@ class Layer:
       out = torch.full(right.shape, 9, dtype=self.out)
       if out.dim() == 4:
         out = out.contiguous(memory_format=torch.channels_last)
-    sizes = pack(NAME, *self.given.values(), out, packed=packed)
+    sizes = pack(NAME, *self.arguments.values(), out, packed=packed)
     if self.out == torch.float32:
       size = right.abs().max()
       torch.testing.assert_close(out.double(), right, rtol=1e-5, atol=float(size) * 1e-6)
       return sizes
-    g = self.given
+    g = self.arguments
     exact = right / g["out_scale"] + g["out_zero"]
     exact = exact.clamp(g["out_least"], g["out_most"])
     # Only numbers in the middle between two codes may be either of them.
@@ -115,8 +115,8 @@ def test_extreme_codes_do_not_saturate(pack):
   for _ in pack.each_use():
     for dtype, low in ((torch.uint8, 255), (torch.int8, -128), (torch.int8, 127)):
       layer = Layer(torch.full((9, 64), low, dtype=dtype), 32, (), out=torch.float32)
-      layer.given["weight"][:] = -128
-      layer.given["weight"][1::2] = 127
+      layer.arguments["weight"][:] = -128
+      layer.arguments["weight"][1::2] = 127
       layer.check(pack)
 
 
@@ -152,25 +152,25 @@ def test_residual_and_activation(pack, residual):
     for groups in (1, 20):
       x = codes(torch.uint8, 2, 20, 5, 6)
       layer = Layer(x, 20, (3, 3), groups=groups, residual=residual, padding=[1, 1])
-      layer.given["activation"], layer.given["out_scale"] = name, 0.05
+      layer.arguments["activation"], layer.arguments["out_scale"] = name, 0.05
       layer.check(pack, activation=activation)
 
 
 def test_residual_of_numbers_dynamic_scale_and_no_bias(pack):
   layer = Layer(codes(torch.int8, 5, 48), 24, (), out=torch.float32)
-  layer.given.update(bias=None, residual=torch.randn(5, 24))
+  layer.arguments.update(bias=None, residual=torch.randn(5, 24))
   layer.check(pack)
   for dtype in (torch.float32, torch.float64):
     scale, zero = torch.tensor([0.37], dtype=dtype), torch.tensor([-60])
-    layer.given.update(dynamic_scale=scale, dynamic_zero=zero)
+    layer.arguments.update(dynamic_scale=scale, dynamic_zero=zero)
     layer.check(pack)
-  layer.given["scales"] = torch.tensor([0.01])
+  layer.arguments["scales"] = torch.tensor([0.01])
   layer.check(pack)
 
 
 def test_codes_between_two_ends(pack):
   layer = Layer(codes(torch.uint8, 9, 32), 16, ())
-  layer.given.update(out_least=30, out_most=90, out_scale=0.01)
+  layer.arguments.update(out_least=30, out_most=90, out_scale=0.01)
   layer.check(pack)
 
 
@@ -178,12 +178,12 @@ def test_ties_are_rounded_to_even_codes(pack):
   """2.5 is 2, and 3.5 is 4."""
   x = torch.arange(8, dtype=torch.uint8).reshape(8, 1).repeat(1, 4)
   layer = Layer(x, 16, ())
-  layer.given["weight"][:] = 0
-  layer.given["weight"][:, 0] = 1
-  layer.given["scales"][:] = 1.0
-  layer.given.update(bias=None, input_zero=0, input_scale=0.5, out_scale=1.0, out_zero=0)
+  layer.arguments["weight"][:] = 0
+  layer.arguments["weight"][:, 0] = 1
+  layer.arguments["scales"][:] = 1.0
+  layer.arguments.update(bias=None, input_zero=0, input_scale=0.5, out_scale=1.0, out_zero=0)
   out = torch.empty(8, 16, dtype=torch.uint8)
-  pack(NAME, *layer.given.values(), out, packed=(1,))
+  pack(NAME, *layer.arguments.values(), out, packed=(1,))
   assert out[:, 3].tolist() == [0, 0, 1, 2, 2, 2, 3, 4]
 
 
@@ -192,14 +192,14 @@ def test_strides(pack):
     layer = Layer(
       codes(torch.uint8, 2, 8, 5, 6), 8, (3, 3), groups=groups, residual=torch.uint8, padding=[1, 1]
     )
-    for x in layouts(layer.given["input"]):
-      layer.given["input"] = x
+    for x in layouts(layer.arguments["input"]):
+      layer.arguments["input"] = x
       layer.check(pack)
-    for weight in layouts(layer.given["weight"]):
-      layer.given["weight"] = weight
+    for weight in layouts(layer.arguments["weight"]):
+      layer.arguments["weight"] = weight
       layer.check(pack)
-    for residual in layouts(layer.given["residual"]):
-      layer.given["residual"] = residual
+    for residual in layouts(layer.arguments["residual"]):
+      layer.arguments["residual"] = residual
       layer.check(pack)
     for out in layouts(torch.zeros(2, 8, 5, 6, dtype=torch.uint8)):
       layer.check(pack, out=out.clone() if out._is_view() and 0 in out.stride() else out)
@@ -207,7 +207,7 @@ def test_strides(pack):
 
 def test_no_elements(pack):
   layer = Layer(codes(torch.uint8, 0, 8), 4, ())
-  pack(NAME, *layer.given.values(), torch.empty(0, 4, dtype=torch.uint8))
+  pack(NAME, *layer.arguments.values(), torch.empty(0, 4, dtype=torch.uint8))
 
 
 def test_refusals(pack):
@@ -215,11 +215,11 @@ def test_refusals(pack):
   out = torch.empty(1, 6, 3, 3, dtype=torch.uint8)
 
   def refuses(code, text, **changes):
-    given = {**layer.given, "out": out, **changes}
-    refused(pack, code, text, NAME, *given.values())
+    arguments = {**layer.arguments, "out": out, **changes}
+    refused(pack, code, text, NAME, *arguments.values())
 
-  refuses(UNSUPPORTED, "input", input=layer.given["input"].float())
-  refuses(INVALID_ARGUMENT, "weight", weight=layer.given["weight"].float())
+  refuses(UNSUPPORTED, "input", input=layer.arguments["input"].float())
+  refuses(INVALID_ARGUMENT, "weight", weight=layer.arguments["weight"].float())
   refuses(INVALID_ARGUMENT, "scales", scales=torch.ones(5))
   refuses(INVALID_ARGUMENT, "scales", scales=torch.ones(6, dtype=torch.float64))
   refuses(INVALID_ARGUMENT, "bias", bias=torch.ones(5))
@@ -250,4 +250,4 @@ def test_refusals(pack):
   refuses(UNSUPPORTED, "out", out=out.double())
   wide = Layer(codes(torch.uint8, 1, 65537), 1, ())
   out = torch.empty(1, 1, dtype=torch.uint8)
-  refused(pack, UNSUPPORTED, "65536", NAME, *wide.given.values(), out)
+  refused(pack, UNSUPPORTED, "65536", NAME, *wide.arguments.values(), out)

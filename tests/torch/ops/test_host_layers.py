@@ -99,9 +99,9 @@ def test_segment_reduce(pack, dtype, reduce):
   for data in layouts(random((9, 3), dtype)):
     for lengths in ([1, 3, 0, 5], [9]):
       for initial in (None, 2.0):
-        given = torch.tensor(lengths)
+        segment_lengths = torch.tensor(lengths)
         expected = torch.segment_reduce(
-          data.contiguous(), reduce, lengths=given, initial=initial, unsafe=True
+          data.contiguous(), reduce, lengths=segment_lengths, initial=initial, unsafe=True
         )
         check(
           pack,
@@ -109,7 +109,7 @@ def test_segment_reduce(pack, dtype, reduce):
           expected,
           data,
           reduce,
-          given,
+          segment_lengths,
           None,
           None,
           0,
@@ -117,7 +117,7 @@ def test_segment_reduce(pack, dtype, reduce):
           initial,
           tolerance=FLOATS[dtype] * 4,
         )
-        offsets = torch.cat([torch.zeros(1).long(), given.cumsum(0)])
+        offsets = torch.cat([torch.zeros(1).long(), segment_lengths.cumsum(0)])
         check(
           pack,
           "aten::segment_reduce",
@@ -523,11 +523,11 @@ def test_lstm(pack, reverse, biases):
         lstm.weight_hh_l0,
         *([lstm.bias_ih_l0, lstm.bias_hh_l0] if biases else [torch.zeros(4 * hidden)] * 2),
       ]
-      for given in layouts(input):
+      for strided_input in layouts(input):
         got = [like(expected), like(h), like(c)]
         pack(
           "aten::mkldnn_rnn_layer",
-          given,
+          strided_input,
           *weights,
           state,
           cell,
@@ -550,7 +550,7 @@ def test_lstm(pack, reverse, biases):
     UNSUPPORTED,
     "mode is not 2",
     "aten::mkldnn_rnn_layer",
-    given,
+    strided_input,
     *weights,
     state,
     cell,

@@ -110,8 +110,8 @@ class BranchOfTwo(torch.nn.Module):
 
 def test_sizes_that_are_equal_have_one_range(caplog):
   dim = Dim("l", min=1, max=64)
-  given = (torch.randn(2, 6), torch.randn(2, 6))
-  program = tracing.traced(BranchOfTwo(), given, None, {"x": {1: dim}, "y": {1: dim}})
+  inputs = (torch.randn(2, 6), torch.randn(2, 6))
+  program = tracing.traced(BranchOfTwo(), inputs, None, {"x": {1: dim}, "y": {1: dim}})
   assert {int(one.lower) for one in program.range_constraints.values()} == {2}
   assert len(said(caplog)) == 1
 
@@ -127,12 +127,12 @@ class Even(torch.nn.Module):
 
 
 def test_guards_of_the_bytecode_have_names_of_flat_inputs(tmp_path):
-  given = (torch.randn(2, 6), torch.randn(6))
+  inputs = (torch.randn(2, 6), torch.randn(6))
   shapes = {"x": {1: Dim.AUTO}, "y": {0: Dim.AUTO}}
   path = husk.export(
-    Even(), given, tmp_path / "made.husk", dynamic_shapes=shapes, strict=True, targets=("host",)
+    Even(), inputs, tmp_path / "made.husk", dynamic_shapes=shapes, strict=True, targets=("host",)
   )
-  torch.testing.assert_close(husk.load(path)(*given), Even()(*given))
+  torch.testing.assert_close(husk.load(path)(*inputs), Even()(*inputs))
 
 
 class Copied(torch.nn.Module):
