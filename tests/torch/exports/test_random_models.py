@@ -18,7 +18,7 @@ SEEDS = (2, 4, 8, 9, 10)
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_model_on_the_host(seed, tmp_path):
-  program = random_programs.made(seed)
+  program = random_programs.program_of(seed)
   result, text = random_models.outcome(program, "host", tmp_path)
   assert result in ("equal", "torch.export", "rejected"), f"{text}\n{program.text()}"
 

@@ -239,7 +239,7 @@ def isolated(program, options):
   def function():
     if not isinstance(program, random_programs.Program):
       random_programs.taken.clear()
-      random_program = random_programs.made(program)
+      random_program = random_programs.program_of(program)
       with tempfile.TemporaryDirectory(prefix="random-model-") as folder:
         try:
           if options.target[0] == "pack":
@@ -260,7 +260,7 @@ def isolated(program, options):
 
 def made_in_a_child(seed):
   """The program of a seed, or none if making it ends the process: eager mode is at fault then."""
-  found = in_a_child(lambda: random_programs.made(seed), 100)
+  found = in_a_child(lambda: random_programs.program_of(seed), 100)
   return found if isinstance(found, random_programs.Program) else None
 
 

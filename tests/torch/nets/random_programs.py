@@ -1,8 +1,8 @@
 """Random programs of operators of PyTorch's database, for random_models.py.
 
-`made(seed)` returns a program: sources (inputs, parameters, buffers) with their values at several
-assignments of sizes, and nodes that call operators. The first assignment is the export's, the
-others are sizes that it does not see. Each node was tried in eager mode at all of them.
+`program_of(seed)` returns a program: sources (inputs, parameters, buffers) with their values at
+several assignments of sizes, and nodes that call operators. The first assignment is the export's,
+the others are sizes that it does not see. Each node was tried in eager mode at all of them.
 
 Expected results come with what is uncertain about them. A program runs in eager mode, in float64,
 and several times with each result of a node changed by a few units in the last place. Where these
@@ -1252,7 +1252,7 @@ class Builder:
     return Program(self.seed, sizes, self.sources, self.nodes, outputs).without_dead()
 
 
-def made(seed):
+def program_of(seed):
   """The program of a seed."""
   for attempt in itertools.count():
     builder = Builder(seed * 1000 + attempt)
