@@ -166,7 +166,7 @@ def size_of(module):
   return sum(one.numel() * one.element_size() for one in module.buffers())
 
 
-def made(format, n, k, least):
+def layers_of(format, n, k, least):
   """Layers with at least `least` bytes of weights, with numbers from a seed."""
   torch.manual_seed(0)
   make = {**FORMATS, **EIGHT}[format]
@@ -180,13 +180,15 @@ def export(path, target, shape, format, rows, least):
 
   torch.set_num_threads(1)
   n, k = sizes(shape)
-  layers = Beside(made(format, n, k, least)).eval()
+  layers = Beside(layers_of(format, n, k, least)).eval()
   functions = {
     f"rows_{count}": husk.Function(layers, (torch.zeros(count, k, dtype=torch.bfloat16),))
     for count in rows
   }
   if shape == "2048x8192":
-    chain = Chain(layers.layers[:8], made(format, k, n, 7 * size_of(layers.layers[0]) + 1)).eval()
+    chain = Chain(
+      layers.layers[:8], layers_of(format, k, n, 7 * size_of(layers.layers[0]) + 1)
+    ).eval()
     functions["chain"] = husk.Function(chain, (torch.zeros(1, k, dtype=torch.bfloat16),))
   husk.export(functions, path, targets=[target], tune="heuristic")
 
@@ -220,7 +222,7 @@ def run(path, shape, format, rows, least):
   import husk
 
   n, k = sizes(shape)
-  layers = made(format, n, k, least)
+  layers = layers_of(format, n, k, least)
   size, count = size_of(layers[0]), len(layers)
   weight = layers[0].cuda().weight().double()
   loaded = husk.load(path, device="cuda")

@@ -40,7 +40,7 @@ def stand_ins(machine):
     return Block(torch.where(if_.data, plain(one), plain(other)))
 
   def extreme(of_tensors, of_scalars):
-    def made(one, other):
+    def larger_or_smaller(one, other):
       if not isinstance(one, Block) and not isinstance(other, Block):
         return Scalar(of_scalars(one, other))
       like = (one if isinstance(one, Block) else other).data.dtype
@@ -50,7 +50,7 @@ def stand_ins(machine):
         )
       )
 
-    return made
+    return larger_or_smaller
 
   gl = types.SimpleNamespace(
     **KINDS,

@@ -46,11 +46,11 @@ def plain(x):
 
 
 def _of_scalars(name):
-  def made(self, other):
+  def operation(self, other):
     result = getattr(int, name)(self, other)
     return result if result is NotImplemented else Scalar(result)
 
-  return made
+  return operation
 
 
 def _of_blocks(name):

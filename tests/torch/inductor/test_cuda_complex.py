@@ -13,7 +13,7 @@ from function_module import FunctionModule
 def check(function, x, folder, others=(), shapes=None, **buffers):
   """Exports a function of a tensor, runs it with `x` and with `others`, and compares."""
   model = FunctionModule(function, **buffers)
-  runs = [{"x": given} for given in (x, *others)]
+  runs = [{"x": tensor} for tensor in (x, *others)]
   for run, result in zip(runs, computed(model, (x,), shapes, runs, folder), strict=True):
     expected = torch.utils._pytree.tree_leaves(model(run["x"]))
     for one, other in zip(result.values(), expected, strict=True):
