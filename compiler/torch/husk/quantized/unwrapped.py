@@ -28,13 +28,16 @@ def unwrapped(model: torch.nn.Module) -> Iterator[None]:
   from torch.nn.utils import parametrize
 
   with restored(model):
+    has_subclasses = False
     for module in list(model.modules()):
       own = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
       for name, tensor in own:
         if _has_parts(tensor):
           parts = _parts_class()(tensor)
           parametrize.register_parametrization(module, name, parts, unsafe=True)
-    with _dispatched_class()():
+          has_subclasses = True
+    # A mode sees each call of the trace, so other models have none.
+    with _dispatched_class()() if has_subclasses else contextlib.nullcontext():
       yield
 
 
@@ -81,15 +84,15 @@ def _dispatched_class() -> Any:
       kwargs = kwargs or {}
       overloads = getattr(torch.ops.aten, getattr(func, "__name__", ""), None)
       operator = getattr(overloads, "default", None) or getattr(overloads, "int", None)
-      if operator is not None:
-        for tensor in filter(_only_dispatched, pytree.tree_leaves((args, kwargs))):
-          call_arguments = _as_dispatched(operator, args, kwargs)
-          # What the subclass calls comes here, too.
-          with contextlib.suppress(NotImplementedError), self:
-            found = type(tensor).__torch_dispatch__(operator, (type(tensor),), *call_arguments)
-            if found is not NotImplemented:
-              return found
-          break
+      tensors = filter(_only_dispatched, pytree.tree_leaves((args, kwargs)))
+      tensor = next(tensors, None) if operator is not None else None
+      if tensor is not None:
+        call_arguments = _as_dispatched(operator, args, kwargs)
+        # The mode is open for the calls that the subclass makes, too.
+        with contextlib.suppress(NotImplementedError), self:
+          found = type(tensor).__torch_dispatch__(operator, (type(tensor),), *call_arguments)
+          if found is not NotImplemented:
+            return found
       return func(*args, **kwargs)
 
   return Dispatched
