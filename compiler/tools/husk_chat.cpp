@@ -174,7 +174,7 @@ class Chat {
   }
 
  private:
-  // What has come of an answer.
+  // An answer as far as it has come, and when its tokens came.
   struct Answer {
     std::string text, failure;
     int32_t reason = HUSK_TEXT_GOES_ON;

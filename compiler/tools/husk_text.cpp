@@ -127,7 +127,7 @@ struct Request {
 struct Result {
   uint32_t requests = 0;
   std::vector<double> first_ms;  // of all requests of all rounds
-  // Of each round.
+  // These lists have a number for each round.
   std::vector<double> prompt_rate, rate, step_us, host_us;
 };
 

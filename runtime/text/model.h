@@ -28,7 +28,7 @@ class Model {
   Status open(husk_engine* engine, husk_program* program, const husk_session_options* options,
               husk_error* error);
 
-  // What the metadata say.
+  // These fields are those of the artifact's metadata.
   int64_t max_tokens = 0, slots = 0, chunk = 0, vocabulary = 0;
   List<int32_t> ends;        // the tokens that end a text
   Sampling recommended;      // by the model's author

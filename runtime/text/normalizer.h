@@ -1,4 +1,4 @@
-// What changes the characters of a text before it is split into words.
+// A normalizer changes the characters of a text before it is split into words.
 #pragma once
 
 #include "text/charsmap.h"

@@ -82,18 +82,9 @@ def of_kind(fields, kind):
     "use_regex": True,
   }
   fields["model"]["ignore_merges"] = kind == "llama-bpe"
-  ids = {token["content"]: token["id"] for token in fields["added_tokens"]}
-  if kind == "llama-bpe" and "<|im_start|>" in ids:  # a token before each text
-    token = "<|im_start|>"
-    fields["post_processor"] = {
-      "type": "TemplateProcessing",
-      "single": [
-        {"SpecialToken": {"id": token, "type_id": 0}},
-        {"Sequence": {"id": "A", "type_id": 0}},
-      ],
-      "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
-      "special_tokens": {token: {"id": token, "ids": [ids[token]], "tokens": [token]}},
-    }
+  begin = "<|im_start|>"
+  if kind == "llama-bpe" and any(one["content"] == begin for one in fields["added_tokens"]):
+    with_begin(fields, begin)
   if kind == "qwen2":  # a token that takes the white space beside it, and is found after NFC
     fields["added_tokens"].append(
       {

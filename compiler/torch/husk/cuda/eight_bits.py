@@ -25,7 +25,7 @@ from .target import Target
 if TYPE_CHECKING:
   import torch
 
-# What a step multiplies along k.
+# A step multiplies so many elements of each row of both factors.
 _DEPTH = 128
 
 _SOURCE = r"""

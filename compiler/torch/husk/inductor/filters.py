@@ -107,7 +107,7 @@ def recursive(waveform: torch.Tensor, coefficients: torch.Tensor) -> torch.Tenso
   states = alone[..., length - order :].flip(-1)
   block, back = (torch.arange(size, device=a.device) for size in (count, _REACH))
   for step in range(_steps(count)):
-    # What each of some blocks before a block adds to its state, itself included.
+    # These matrices tell what a block, and each of some blocks before it, adds to its state.
     powers = torch.eye(order, dtype=a.dtype, device=a.device).expand(channels, 1, -1, -1)
     while powers.shape[1] < _REACH:
       powers = torch.cat([powers, powers @ power[:, None]], 1)

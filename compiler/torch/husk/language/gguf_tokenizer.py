@@ -12,7 +12,7 @@ from ..quantized import GgufFile
 
 # The types of tokens that are found in a text before it is split into words.
 _CONTROL, _USER = 3, 4
-# What stands for a space in the tokens of SentencePiece.
+# This character is a space in the tokens of SentencePiece.
 _SPACE = "\u2581"
 
 _LLAMA3 = (
