@@ -1,6 +1,9 @@
 // The kernel of products by tiles (linalg/product_amx.h), on CPUs without AMX: a class computes
 // what the instructions do. Products are compared with loops in double.
+#include <random>
+
 #include "host_device.h"
+#include "linalg/int_product_amx.h"
 #include "linalg/product_amx.h"
 #include "linalg/product_parts.h"
 #include "tensor.h"
@@ -50,9 +53,20 @@ class PlainTiles {
     }
   }
 
+  template <int Sums, int A, int B>
+  void add_int_product() {
+    for (int m = 0; m < 16; ++m)
+      for (int n = 0; n < 16; ++n)
+        for (int k = 0; k < 64; ++k)
+          tiles[Sums][m][n] += static_cast<uint32_t>(byte(A, m, k) * byte(B, k / 4, 4 * n + k % 4));
+  }
+
   static int configured;
 
  private:
+  int32_t byte(int tile, int row, int column) const {
+    return static_cast<int8_t>(tiles[tile][row][column / 4] >> 8 * (column % 4));
+  }
   static float value(uint32_t pair, int half) {
     const uint32_t bits = half ? pair & 0xffff0000 : pair << 16;
     float result;
@@ -211,6 +225,52 @@ TEST_F(Amx, Strides) {
 TEST_F(Amx, EmptySumsAreZero) {
   check(Tensor(HUSK_BF16, {40, 0}), Tensor(HUSK_BF16, {0, 40}), Tensor(HUSK_BF16, {40, 40}));
 }
+
+// Products of i8 against sums in i32, with and without a packed second operand.
+class AmxInts : public HostDevice, public testing::WithParamInterface<int64_t> {};
+
+TEST_P(AmxInts, EqualLoops) {
+  const int64_t k = GetParam();
+  const husk_op_context context = HUSK_OP_CONTEXT_INIT;
+  host::Cancellation cancellation(context);
+  std::minstd_rand random(static_cast<unsigned>(k));
+  for (const auto& [m, n] : {std::pair{1, 1}, {5, 16}, {16, 40}, {33, 17}, {48, 32}, {100, 300}}) {
+    std::vector<int8_t> a(static_cast<size_t>(m * k)), b(static_cast<size_t>(k * n));
+    for (auto* values : {&a, &b})
+      for (int8_t& value : *values) value = static_cast<int8_t>(random() >> 8);
+    a[0] = b[0] = -128;
+    std::vector<int32_t> expected(static_cast<size_t>(m * n));
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t d = 0; d < k; ++d)
+        for (int64_t j = 0; j < n; ++j)
+          expected[static_cast<size_t>(i * n + j)] += a[static_cast<size_t>(i * k + d)] *
+                                                      b[static_cast<size_t>(d * n + j)];
+    const host::ProductPacking packing = {
+        HUSK_I8, k, n, {b.data(), n, 1, {HUSK_I8, 8}, {}}, &cancellation};
+    std::vector<char> packed(static_cast<size_t>(host::product_pack_codes(packing, nullptr)));
+    host::product_pack_codes(packing, packed.data());
+    for (const char* copy :
+         {static_cast<const char*>(nullptr), static_cast<const char*>(packed.data())}) {
+      std::vector<int32_t> out(expected.size(), 7);
+      const host::IntProduct p = {m,
+                                  n,
+                                  k,
+                                  {a.data(), k, 1},
+                                  {b.data(), n, 1},
+                                  {copy, 0},
+                                  out.data(),
+                                  n,
+                                  1,
+                                  &cancellation,
+                                  op_scratch.of(op("aten::mm"))};
+      host::run_int_product_by<host::IntTileProducts<PlainTiles>>(p);
+      EXPECT_EQ(out, expected) << m << " x " << k << " x " << n << (copy ? ", packed" : "");
+      EXPECT_EQ(PlainTiles::configured, 0);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Depths, AmxInts, testing::Values(1, 4, 63, 64, 65, 200, 1100));
 
 // No tile is configured when the application is asked whether a call is to end.
 TEST_F(Amx, CancelledProductsReleaseTiles) {

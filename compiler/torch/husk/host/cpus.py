@@ -169,6 +169,38 @@ SETS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
       "-mamx-bf16",
     ),
   ),
+  "AmxInt8": (
+    "x86_64",
+    (
+      "lm",
+      "avx",
+      "avx2",
+      "fma",
+      "f16c",
+      "avx512f",
+      "avx512bw",
+      "avx512dq",
+      "avx512vl",
+      "avx512_bf16",
+      "amx_tile",
+      "amx_bf16",
+      "amx_int8",
+      "avx512_vnni",
+    ),
+    (
+      "-mavx2",
+      "-mfma",
+      "-mf16c",
+      "-mavx512f",
+      "-mavx512bw",
+      "-mavx512dq",
+      "-mavx512vl",
+      "-mavx512bf16",
+      "-mamx-tile",
+      "-mamx-bf16",
+      "-mamx-int8",
+    ),
+  ),
   "ArmBaseline": (
     "aarch64",
     ("asimd",),
@@ -183,6 +215,19 @@ SETS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     (
       "-march=armv8-a",
       "-march=armv8.2-a+dotprod",
+    ),
+  ),
+  "ArmI8mm": (
+    "aarch64",
+    (
+      "asimd",
+      "asimddp",
+      "i8mm",
+    ),
+    (
+      "-march=armv8-a",
+      "-march=armv8.2-a+dotprod",
+      "-march=armv8.2-a+dotprod+i8mm",
     ),
   ),
   "ArmBf16": (

@@ -25,6 +25,8 @@ void int_product_avx2(const IntProduct& product);
 void int_product_avx512(const IntProduct& product);
 void int_product_avx_vnni(const IntProduct& product);
 void int_product_avx512_vnni(const IntProduct& product);
+void int_product_amx(const IntProduct& product);
 void int_product_dotprod(const IntProduct& product);
+void int_product_i8mm(const IntProduct& product);
 
 }  // namespace husk::host

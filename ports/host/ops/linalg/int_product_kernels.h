@@ -24,8 +24,9 @@ namespace {
 constexpr int64_t kIntRows = 96, kIntColumns = 256, kIntDepth = 1024;
 // Rows that lie 2^n bytes apart share lines of the first-level cache.
 constexpr int64_t kIntPitch = kIntDepth + 64;
-constexpr int kIntRowsAtOnce = 4, kIntPanels = 2;
+constexpr int kIntRowsAtOnce = 4;
 constexpr int kIntVectors = static_cast<int>(kPanelColumns) / kLaneCount<float>;
+constexpr int64_t kMostIntPanels = 2;  // that are multiplied at once
 
 typedef int32_t IntVector __attribute__((vector_size(HUSK_VECTOR_BYTES)));
 typedef int16_t ShortVector __attribute__((vector_size(HUSK_VECTOR_BYTES)));
@@ -85,11 +86,49 @@ inline IntVector all_ints(const uint8_t* from) {
   return word - IntVector{};
 }
 
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+// The sums of two rows and C vectors of columns. An instruction multiplies eight ints of each row
+// with eight of each of two columns, so that a register has the sums of two rows and two columns.
+template <int C>
+class IntRowPair {
+ public:
+  // Adds the products of eight ints of each row with `columns`.
+  void add(const void* first_row, const void* second_row, const int8x16_t (&columns)[C][2]) {
+    int8x8_t first, second;
+    __builtin_memcpy(&first, first_row, sizeof first);
+    __builtin_memcpy(&second, second_row, sizeof second);
+    const int8x16_t rows = vcombine_s8(first, second);
+    HUSK_UNROLL
+    for (int c = 0; c < C; ++c) {
+      HUSK_UNROLL
+      for (int half = 0; half < 2; ++half)
+        sums_[c][half] = vmmlaq_s32(sums_[c][half], rows, columns[c][half]);
+    }
+  }
+  // The sums of a row, 0 or 1, and vector c.
+  IntVector row(int row, int c) const {
+    const int64x2_t low = vreinterpretq_s64_s32(sums_[c][0]),
+                    high = vreinterpretq_s64_s32(sums_[c][1]);
+    return bits_as<IntVector>(row == 0 ? vzip1q_s64(low, high) : vzip2q_s64(low, high));
+  }
+  // Makes two vectors of words, which have the ints 0 to 3 and 4 to 7 of each column, one pair of
+  // registers, which have the eight ints of two columns each.
+  static void interleave(IntVector low, IntVector high, int8x16_t (&columns)[2]) {
+    const int32x4_t first = bits_as<int32x4_t>(low), second = bits_as<int32x4_t>(high);
+    columns[0] = vreinterpretq_s8_s32(vzip1q_s32(first, second));
+    columns[1] = vreinterpretq_s8_s32(vzip2q_s32(first, second));
+  }
+
+ private:
+  int32x4_t sums_[C][2] = {};
+};
+#endif
+
 // ---- blocks ----
 
 struct IntBuffers {
   alignas(64) uint8_t a[kIntRows * kIntPitch];
-  alignas(64) uint32_t b[kIntPanels * kIntDepth / 4 * kPanelColumns];
+  alignas(64) uint32_t b[kMostIntPanels * kIntDepth / 4 * kPanelColumns];
   alignas(64) int32_t sums[kIntRows * kIntColumns];
 };
 static_assert(sizeof(IntBuffers) <= kProductScratch, "core/scratch.h");
@@ -100,6 +139,31 @@ void add_int_panels(int64_t words, const uint8_t* a, const uint32_t* b, int64_t 
                     int32_t* sums) {
   constexpr int L = kLaneCount<float>, V = kIntVectors;
   IntVector total[R][P * V] = {}, shift[P * V] = {};
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+  if constexpr (R % 2 == 0) {
+    IntRowPair<P * V> pairs[R / 2];
+    for (int64_t d = 0; d < words; d += 2) {
+      int8x16_t right[P * V][2];
+      HUSK_UNROLL
+      for (int c = 0; c < P * V; ++c) {
+        const uint32_t* from = b + c / V * pitch + d * kPanelColumns + c % V * L;
+        // What follows the last ints of a row in memory is multiplied with 0.
+        IntRowPair<P * V>::interleave(load_ints(from),
+                                      d + 1 < words ? load_ints(from + kPanelColumns) : IntVector{},
+                                      right[c]);
+      }
+      HUSK_UNROLL
+      for (int r = 0; r < R; r += 2)
+        pairs[r / 2].add(a + r * kIntPitch + d * 4, a + (r + 1) * kIntPitch + d * 4, right);
+    }
+    HUSK_UNROLL
+    for (int r = 0; r < R; ++r) {
+      HUSK_UNROLL
+      for (int c = 0; c < P * V; ++c) total[r][c] = pairs[r / 2].row(r % 2, c);
+    }
+    words = 0;
+  }
+#endif
   const IntVector shifts = static_cast<int32_t>(kIntShift * 0x01010101u) + IntVector{};
   for (int64_t d = 0; d < words; ++d) {
     IntVector right[P * V];
@@ -149,6 +213,18 @@ void add_int_rows(int64_t rows, int64_t words, const uint8_t* a, const uint32_t*
   }
 }
 
+// How rows are multiplied with `panels` panels: by vectors, or by tiles (int_product_amx.h).
+struct IntVectorProducts {
+  static constexpr int kPanels = kIntVectors == 4 ? 1 : 2;  // as many as there are registers for
+  void add(int64_t panels, int64_t rows, int64_t words, const uint8_t* a, const uint32_t* b,
+           int64_t pitch, int32_t* sums) const {
+    if (panels == kPanels)
+      add_int_rows<kPanels>(rows, words, a, b, pitch, sums);
+    else
+      add_int_rows<1>(rows, words, a, b, pitch, sums);
+  }
+};
+
 // Copies `count` elements, and fills with 0 up to a multiple of 4.
 inline void copy_int_row(const int8_t* from, int64_t step, int64_t count, uint8_t* to) {
   int64_t i = 0;
@@ -173,7 +249,8 @@ inline void pack_int_panel(const IntProduct& p, int64_t j, int64_t filled, int64
     }
 }
 
-[[maybe_unused]] void run_int_product(const IntProduct& p) {
+template <class Products>
+[[gnu::noinline]] void run_int_product_by(const IntProduct& p) {
   auto& buffers = *static_cast<IntBuffers*>(p.scratch);
   const int8_t* a = static_cast<const int8_t*>(p.a.data);
   const int64_t all_words = panel_words(8, p.k);
@@ -188,8 +265,10 @@ inline void pack_int_panel(const IntProduct& p, int64_t j, int64_t filled, int64
         for (int64_t r = 0; r < rows; ++r)
           copy_int_row(a + (i + r) * p.a.row + d * p.a.column, p.a.column, depth,
                        buffers.a + r * kIntPitch);
-        for (int64_t c = 0; c < columns; c += kIntPanels * kPanelColumns) {
-          const int64_t panels = columns - c > kPanelColumns ? kIntPanels : 1;
+        // The application is not asked, and so does not run, while there are tiles.
+        Products products;
+        for (int64_t c = 0; c < columns; c += Products::kPanels * kPanelColumns) {
+          const int64_t panels = columns - c > kPanelColumns ? Products::kPanels : 1;
           const uint32_t* b = buffers.b;
           int64_t pitch = kIntDepth / 4 * kPanelColumns;
           if (p.packed.data) {
@@ -203,10 +282,7 @@ inline void pack_int_panel(const IntProduct& p, int64_t j, int64_t filled, int64
                              buffers.b + panel * pitch);
             }
           }
-          if (panels == kIntPanels)
-            add_int_rows<kIntPanels>(rows, words, buffers.a, b, pitch, buffers.sums + c);
-          else
-            add_int_rows<1>(rows, words, buffers.a, b, pitch, buffers.sums + c);
+          products.add(panels, rows, words, buffers.a, b, pitch, buffers.sums + c);
         }
       }
       for (int64_t r = 0; r < rows; ++r)
@@ -214,6 +290,10 @@ inline void pack_int_panel(const IntProduct& p, int64_t j, int64_t filled, int64
           p.out[(i + r) * p.out_row + (j + c) * p.out_column] = buffers.sums[r * kIntColumns + c];
     }
   }
+}
+
+[[maybe_unused]] void run_int_product(const IntProduct& p) {
+  run_int_product_by<IntVectorProducts>(p);
 }
 
 }  // namespace

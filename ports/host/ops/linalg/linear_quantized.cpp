@@ -44,8 +44,9 @@ constexpr WeightPlaces weight_places(const Named& named) {
 }
 
 constexpr ArgumentsOf kNamed("linear_quantized", "linear_rounded");
-constexpr uint32_t kInput = kNamed["input"], kBias = kNamed["bias"], kResidual = kNamed["residual"],
-                   kActivation = kNamed["activation"], kOut = kNamed["out"];
+constexpr uint32_t kLayerInput = kNamed["input"], kLayerBias = kNamed["bias"],
+                   kLayerResidual = kNamed["residual"], kLayerActivation = kNamed["activation"],
+                   kLayerOut = kNamed["out"];
 constexpr WeightPlaces kMatrix = weight_places(kNamed);
 
 constexpr ArgumentsOf kGrouped("grouped_linear_quantized");
@@ -176,6 +177,7 @@ constexpr KernelFor<RoundedKernels> kRoundedProducts[] = {
 #else
     {cpu_set::kArmBaseline, {rounded_product_baseline, {rounded_add_baseline, false}, false}},
     {cpu_set::kArmDotprod, {rounded_product_baseline, {rounded_add_dotprod, false}, true}},
+    {cpu_set::kArmI8mm, {rounded_product_baseline, {rounded_add_i8mm, false}, true}},
 #endif
 };
 
@@ -278,6 +280,8 @@ husk_status pack_weight(const Arguments& args, const WeightPlaces& at, ArgumentP
     return product_pack(cpu, own, to);
   };
   const int64_t bytes = pack(0, nullptr);
+  packing.name = is_weight ? product_layout(cpu, matrix_to_pack(args, at, input, format))
+                           : "numbers 1";
   packing.bytes = static_cast<uint64_t>(matrices * bytes);
   for (int64_t i = 0; packing.data && bytes > 0 && i < matrices; ++i)
     pack(i, static_cast<unsigned char*>(packing.data) + i * bytes);
@@ -428,28 +432,29 @@ void clear_rows(Cancellation& cancellation, const husk_op_arg& matrix, int64_t r
 }
 
 husk_status run_linear(const Arguments& args, bool rounds) {
-  HUSK_TRY(check_rows(args, kInput, kOut));
-  const husk_op_arg input = with_safe_strides(args[kInput]), &out = args[kOut];
+  HUSK_TRY(check_rows(args, kLayerInput, kLayerOut));
+  const husk_op_arg input = with_safe_strides(args[kLayerInput]), &out = args[kLayerOut];
   CodedWeight coded = {};
   HUSK_TRY(get_weight(args, kMatrix, 2, input.sizes[1], coded));
   const int64_t n = coded.weight.sizes[0];
-  HUSK_TRY(args.check_size(kOut, 1, n, "the rows of the weight"));
+  HUSK_TRY(args.check_size(kLayerOut, 1, n, "the rows of the weight"));
   Product product = product_of(input, coded, args.packed(kMatrix.weight), out);
-  if (!args.none(kBias)) {
-    HUSK_TRY(args.check_vector(kBias, n, "the rows of the weight"));
-    HUSK_TRY(args.check_same_dtype(kBias, kInput));
-    product.self = {args[kBias].data, 0, args[kBias].strides[0]};
+  if (!args.none(kLayerBias)) {
+    HUSK_TRY(args.check_vector(kLayerBias, n, "the rows of the weight"));
+    HUSK_TRY(args.check_same_dtype(kLayerBias, kLayerInput));
+    product.self = {args[kLayerBias].data, 0, args[kLayerBias].strides[0]};
   }
-  if (!args.none(kResidual)) {
-    HUSK_TRY(args.check_same_shape(kResidual, kOut));
-    HUSK_TRY(args.check_same_dtype(kResidual, kInput));
-    const husk_op_arg& residual = args[kResidual];
+  if (!args.none(kLayerResidual)) {
+    HUSK_TRY(args.check_same_shape(kLayerResidual, kLayerOut));
+    HUSK_TRY(args.check_same_dtype(kLayerResidual, kLayerInput));
+    const husk_op_arg& residual = args[kLayerResidual];
     product.residual = {residual.data, residual.strides[0], residual.strides[1]};
   }
   Features cpu{};
-  HUSK_TRY(args.get_activation(kActivation, product.activation));
+  HUSK_TRY(args.get_activation(kLayerActivation, product.activation));
   HUSK_TRY(args.get_features(cpu));
-  if (!product_kernels(cpu, product.dtype, coded.format)) return args.unsupported_dtype(kInput);
+  if (!product_kernels(cpu, product.dtype, coded.format))
+    return args.unsupported_dtype(kLayerInput);
   if (numel(out) == 0) return HUSK_OK;
   const LayerRun run(cpu, product, rounds, !args.none(kMatrix.values));
   run_parts_of_product(args, cpu, product, run);
@@ -463,7 +468,7 @@ husk_status linear_quantized(const Arguments& args) { return run_linear(args, fa
 husk_status linear_rounded(const Arguments& args) { return run_linear(args, true); }
 
 husk_status pack_linear_quantized(const Arguments& args, husk_packing& packing) {
-  return pack_weight(args, kMatrix, kInput, 2, packing);
+  return pack_weight(args, kMatrix, kLayerInput, 2, packing);
 }
 
 husk_status grouped_linear_quantized(const Arguments& args) {

@@ -184,6 +184,7 @@ husk_status pack_operand(const Arguments& args, ArgumentPlace operand, int32_t a
                                  b.sizes[across],
                                  {b.data, b.strides[along], b.strides[across], {b.dtype, 0}, {}},
                                  &args.cancellation};
+  packing.name = product_layout(cpu, matrix);
   packing.bytes = static_cast<uint64_t>(product_pack(cpu, matrix, packing.data));
   return HUSK_OK;
 }
@@ -271,10 +272,11 @@ constexpr KernelFor<IntProductRun> kIntProducts[] = {
 #if defined(__x86_64__)
     {cpu_set::kBaseline, int_product_baseline},      {cpu_set::kAvx2, int_product_avx2},
     {cpu_set::kAvxVnni, int_product_avx_vnni},       {cpu_set::kAvx512, int_product_avx512},
-    {cpu_set::kAvx512Vnni, int_product_avx512_vnni},
+    {cpu_set::kAvx512Vnni, int_product_avx512_vnni}, {cpu_set::kAmxInt8, int_product_amx},
 #else
     {cpu_set::kArmBaseline, int_product_baseline},
     {cpu_set::kArmDotprod, int_product_dotprod},
+    {cpu_set::kArmI8mm, int_product_i8mm},
 #endif
 };
 
@@ -337,6 +339,7 @@ husk_status pack_int_mm(const Arguments& args, husk_packing& packing) {
                                  b.sizes[1],
                                  {b.data, b.strides[0], b.strides[1], {HUSK_I8, 8}, {}},
                                  &args.cancellation};
+  packing.name = kCodesLayout;
   packing.bytes = static_cast<uint64_t>(product_pack_codes(matrix, packing.data));
   return HUSK_OK;
 }

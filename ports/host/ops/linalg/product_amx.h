@@ -70,6 +70,10 @@ class AmxTiles {
   void add_product() {
     __asm__ volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "n"(Sums), "n"(A), "n"(B));
   }
+  template <int Sums, int A, int B>
+  void add_int_product() {
+    __asm__ volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "n"(Sums), "n"(A), "n"(B));
+  }
 };
 #endif
 

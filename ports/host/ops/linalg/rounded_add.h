@@ -92,14 +92,72 @@ struct BlockNumbers {
   }
 };
 
+// Adds R rows times a block of C vectors of columns to `sum`.
+template <class Codes, int R, int C>
+inline void add_block(const Codes& codes, const uint32_t* words, int64_t pitch, const int8_t* ints,
+                      int64_t row_pitch, IntVector (&sum)[R][C]) {
+  constexpr int L = kLaneCount<float>, V = kIntVectors, H = Codes::kHalves,
+                kWords = static_cast<int>(kRoundedBlock) / 4 / H;
+  const auto load = [&](int w, int c) {
+    const uint32_t* from = words + c / V * pitch + w * kPanelColumns + c % V * L;
+    // The processor loads ahead, but not far enough.
+    if (C == V) __builtin_prefetch(from + kRoundedAhead, 0, 2);
+    return load_ints(from);
+  };
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+  if constexpr (R % 2 == 0) {
+    IntRowPair<C> pairs[R / 2];
+    HUSK_UNROLL
+    for (int w = 0; w < kWords; w += 2 / H) {
+      int8x16_t left[C][2];
+      HUSK_UNROLL
+      for (int c = 0; c < C; ++c) {
+        const IntVector first = load(w, c);
+        IntRowPair<C>::interleave(codes.codes(first, 0),
+                                  codes.codes(H == 1 ? load(w + 1, c) : first, H - 1), left[c]);
+      }
+      HUSK_UNROLL
+      for (int r = 0; r < R; r += 2) {
+        const int8_t* at = ints + r * row_pitch + w * H * 4;
+        pairs[r / 2].add(at, at + row_pitch, left);
+      }
+    }
+    HUSK_UNROLL
+    for (int r = 0; r < R; ++r) {
+      HUSK_UNROLL
+      for (int c = 0; c < C; ++c) sum[r][c] += pairs[r / 2].row(r % 2, c);
+    }
+    return;
+  }
+#endif
+  HUSK_UNROLL
+  for (int w = 0; w < kWords; ++w) {
+    IntVector block[C];
+    HUSK_UNROLL
+    for (int c = 0; c < C; ++c) block[c] = load(w, c);
+    HUSK_UNROLL
+    for (int half = 0; half < H; ++half) {
+      HUSK_UNROLL
+      for (int c = 0; c < C; ++c) {
+        const IntVector left = codes.codes(block[c], half);
+        HUSK_UNROLL
+        for (int r = 0; r < R; ++r)
+          add_code_dots<Codes>(sum[r][c], left,
+                               all_ints(reinterpret_cast<const uint8_t*>(ints) + r * row_pitch +
+                                        (w * H + half) * 4));
+      }
+    }
+  }
+}
+
 // Adds R rows times `blocks` blocks of P panels to sums.
 template <class Codes, int R, int P>
 __attribute__((noinline)) void add_blocks(int32_t flipped, const uint32_t* words, int64_t pitch,
                                           const float* scales, int64_t blocks, const int8_t* ints,
                                           int64_t row_pitch, const float* steps,
                                           const int32_t* starts, int64_t block_pitch, float* sums) {
-  constexpr int L = kLaneCount<float>, V = kIntVectors, H = Codes::kHalves, C = P * V,
-                kWords = static_cast<int>(kRoundedBlock) / 4 / H;
+  constexpr int L = kLaneCount<float>, V = kIntVectors, C = P * V,
+                kWords = static_cast<int>(kRoundedBlock) / 4 / Codes::kHalves;
   const Codes codes(flipped);
   Vector<float> total[R][C] = {};
   for (int64_t b = 0; b < blocks; ++b) {
@@ -109,29 +167,7 @@ __attribute__((noinline)) void add_blocks(int32_t flipped, const uint32_t* words
       HUSK_UNROLL
       for (int c = 0; c < C; ++c) sum[r][c] = starts[r * block_pitch + b] - IntVector{};
     }
-    HUSK_UNROLL
-    for (int w = 0; w < kWords; ++w) {
-      IntVector block[C];
-      HUSK_UNROLL
-      for (int c = 0; c < C; ++c) {
-        const uint32_t* from = words + c / V * pitch + w * kPanelColumns + c % V * L;
-        // The processor loads ahead, but not far enough.
-        if (P == 1) __builtin_prefetch(from + kRoundedAhead, 0, 2);
-        block[c] = load_ints(from);
-      }
-      HUSK_UNROLL
-      for (int half = 0; half < H; ++half) {
-        HUSK_UNROLL
-        for (int c = 0; c < C; ++c) {
-          const IntVector left = codes.codes(block[c], half);
-          HUSK_UNROLL
-          for (int r = 0; r < R; ++r)
-            add_code_dots<Codes>(sum[r][c], left,
-                                 all_ints(reinterpret_cast<const uint8_t*>(ints) + r * row_pitch +
-                                          (w * H + half) * 4));
-        }
-      }
-    }
+    add_block(codes, words, pitch, ints, row_pitch, sum);
     words += kWords * kPanelColumns;
     ints += kRoundedBlock;
     HUSK_UNROLL

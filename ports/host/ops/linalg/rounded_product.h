@@ -87,5 +87,6 @@ HUSK_ROUNDED_ADD(avx2);
 HUSK_ROUNDED_ADD(avx_vnni);
 HUSK_ROUNDED_ADD(avx512_vnni);
 HUSK_ROUNDED_ADD(dotprod);
+HUSK_ROUNDED_ADD(i8mm);
 
 }  // namespace husk::host
