@@ -17,6 +17,13 @@ int hex(char c) { return c <= '9' ? c - '0' : (c | 0x20) - 'a' + 10; }
 
 }  // namespace
 
+std::vector<uint8_t> bytes_of_digits(std::string_view digits) {
+  std::vector<uint8_t> bytes;
+  for (size_t i = 0; i + 1 < digits.size(); i += 2)
+    bytes.push_back(static_cast<uint8_t>(hex(digits[i]) * 16 + hex(digits[i + 1])));
+  return bytes;
+}
+
 Sink memory_sink(std::vector<uint8_t>& out) {
   return [&out](uint64_t at, std::span<const uint8_t> bytes) {
     if (out.size() < at + bytes.size()) out.resize(at + bytes.size());
@@ -111,10 +118,7 @@ std::span<const uint8_t> Sources::image(const Image& image) {
 Content Sources::constant(const Constant& c) {
   if (!c.folded_by.text.empty()) return {};
   if (c.in_file) return stored(c);
-  std::vector<uint8_t> bytes;
-  for (size_t i = 0; i + 1 < c.bytes.text.size(); i += 2)
-    bytes.push_back(static_cast<uint8_t>(hex(c.bytes.text[i]) * 16 + hex(c.bytes.text[i + 1])));
-  return {keep(std::move(bytes))};
+  return {keep(bytes_of_digits(c.bytes.text))};
 }
 
 const StoredTensors& Sources::tensors(const Place& place, const std::string& name) {

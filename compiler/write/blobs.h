@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "ir/tree.h"
@@ -21,6 +22,9 @@ namespace husk::compiler {
 using Sink = std::function<void(uint64_t at, std::span<const uint8_t>)>;
 // A sink that writes to `out`, which it enlarges.
 Sink memory_sink(std::vector<uint8_t>& out);
+
+// The bytes that hexadecimal digits stand for.
+std::vector<uint8_t> bytes_of_digits(std::string_view digits);
 
 // The bytes of a blob: in memory, or a tensor of a stream, which can be read once.
 struct Content {

@@ -126,13 +126,19 @@ LinkedArtifact take_kernels(std::span<const uint8_t> bytes, Machine machine) {
     const fb::Blob* blob = program.constants()->Get(i)->blob();
     contents.emplace_back(blobs_begin + blob->offset(), static_cast<size_t>(blob->size()));
   }
+  const size_t constants = contents.size() - images;
+  for (uint32_t i = 0; i < count(program.packed()); ++i) {
+    const fb::Blob& blob = program.packed()->Get(i)->blob();
+    contents.emplace_back(blobs_begin + blob.offset(), static_cast<size_t>(blob.size()));
+  }
   const uint8_t* const metadata_begin = bytes.data() + kHeaderBytes;
   std::vector<uint8_t> metadata(metadata_begin, metadata_begin + artifact->metadata_bytes());
   const Sink sink = memory_sink(out.bytes);
   Blobs blobs(sink, blob_base(metadata));
   const std::vector<fb::Blob*> rows = blob_rows(metadata);
   for (size_t i = 0; i < rows.size(); ++i)
-    *rows[i] = blobs.add({contents[i]}, i < images ? kImageAlign : kBlobAlign);
+    *rows[i] = blobs.add({contents[i]},
+                         i >= images && i < images + constants ? kBlobAlign : kImageAlign);
   out.bytes.resize(blobs.file_bytes());
   write_head(metadata, out.bytes.size(), detail::kLinkedFeature, sink);
   return out;

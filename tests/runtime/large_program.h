@@ -102,6 +102,7 @@ struct LargeFile {
   std::vector<flatbuffers::Offset<fb::State>> states;
   std::vector<flatbuffers::Offset<fb::Entry>> entries;
   std::vector<flatbuffers::Offset<flatbuffers::String>> ops, strings, asserts;
+  std::vector<fb::PackedCopy> packed;
 
   using Values = flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<fb::Value>>>;
 
@@ -137,7 +138,8 @@ struct LargeFile {
         builder.CreateVector(images), builder.CreateVector(kernels), ops_vector,
         builder.CreateVector(constants), builder.CreateVector(states),
         builder.CreateVector(functions), builder.CreateVector(strings),
-        builder.CreateVector(entries), 0, builder.CreateVector(asserts));
+        builder.CreateVector(entries), 0, builder.CreateVector(asserts), 0,
+        packed.empty() ? 0 : builder.CreateVectorOfStructs(packed));
     fb::FinishProgramBuffer(builder, program);
     std::vector<uint8_t> file(align_up(kHeaderBytes + builder.GetSize(), kBlobAlign) + blob_bytes);
     const uint16_t version[2] = {kMajor, kMinor};

@@ -1,11 +1,20 @@
 // Copies of constants that ops lay out for themselves (husk_op.pack).
+#include "write/packed.h"
+
+#include <unistd.h>
+
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 
 #include <husk/port_host.h>
+#include <husk/weights.h>
 
 #include "../values.h"
+#include "compile.h"
 #include "edited_artifact.h"
+#include "program/program.h"
 
 namespace husk::test {
 namespace {
@@ -49,7 +58,9 @@ constexpr char kAll[] = "w f32 [3, 4] [4, 1]", kTransposed[] = "w f32 [4, 3] [1,
 struct PackAsked {
   int sizes = 0, copies = 0, calls = 0, packed_calls = 0, unknown = 0;
   uint64_t layout = 0;
-  husk_status size_answer = HUSK_OK, copy_answer = HUSK_OK;
+  const char* name = nullptr;    // of the layout
+  const void* stored = nullptr;  // the last copy of a file that was asked about
+  husk_status size_answer = HUSK_OK, copy_answer = HUSK_OK, stored_answer = HUSK_OK;
   std::vector<int64_t> input_sizes;  // of the call's first argument, while packing
   uint64_t bytes = 0;                // 0: as many as the tensor has
   int questions = 0;                 // that the op asks while it packs
@@ -100,6 +111,13 @@ husk_status pack_weights(const husk_op_context* context, const husk_op_arg* args
     packing->bytes = asked.bytes ? asked.bytes
                                  : static_cast<uint64_t>(w.sizes[0] * w.sizes[1]) * sizeof(float);
     packing->layout = asked.layout;
+    packing->name = asked.name;
+    if (packing->stored) {
+      asked.stored = packing->stored;
+      error->code = asked.stored_answer;
+      std::strcpy(error->text, "no copy of these weights");
+      return asked.stored_answer;
+    }
     error->code = asked.size_answer;
     if (asked.size_answer != HUSK_OK) std::strcpy(error->text, "no size");
     return asked.size_answer;
@@ -131,8 +149,9 @@ struct PackedSums {
   explicit PackedSums(const std::string& functions,
                       husk_engine_options options = Machine::defaults())
       : machine(weight_constant() + functions, options, nullptr, {sum_op(&asked)}) {}
-  explicit PackedSums(const std::vector<uint8_t>& file)
-      : machine(file, Machine::defaults(), nullptr, {sum_op(&asked)}) {}
+  explicit PackedSums(const std::vector<uint8_t>& file, const PackAsked& answers = {},
+                      husk_engine_options options = Machine::defaults())
+      : asked(answers), machine(file, options, nullptr, {sum_op(&asked)}) {}
 
   // The sum that a run of a function gives.
   float run(uint32_t function = 0) {
@@ -504,6 +523,239 @@ TEST(PackedConstants, OnlyDevicesThatComputeInHostMemoryHaveThem) {
   EXPECT_EQ(p.asked.sizes, 0);
   EXPECT_EQ(p.run(), 78);
   EXPECT_EQ(p.asked.packed_calls, 0);
+}
+
+// Artifacts with copies of constants.
+class CopiesInFile : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/husk-packed-XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    folder_ = name;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  // The file `in` with the copies that a program has. A copy of no name cannot be written.
+  void add_copies(const husk_program* program, const char* in, const char* out) const {
+    const runtime::PackedConstants& packed = program->packed;
+    std::vector<compiler::PackedContent> copies(packed.count());
+    for (size_t i = 0; i < copies.size(); ++i) {
+      ASSERT_TRUE(packed.write_key(i, copies[i].key.data()));
+      copies[i].bytes = {packed.data(i), packed.bytes(i)};
+    }
+    compiler::OutputFile file(folder_ / out);
+    compiler::write_packed(folder_ / in, copies, file);
+    file.finish();
+  }
+  std::vector<uint8_t> read(const char* name) const {
+    std::ifstream file(folder_ / name, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  }
+  void write(const char* name, const std::vector<uint8_t>& bytes) const {
+    std::ofstream(folder_ / name, std::ios::binary)
+        .write(reinterpret_cast<const char*>(bytes.data()),
+               static_cast<std::streamsize>(bytes.size()));
+  }
+  // The artifact of these functions with the copies of their op.
+  std::vector<uint8_t> packed_file(const std::string& functions, const char* name = "a") const {
+    PackAsked asked;
+    asked.name = name;
+    const std::vector<uint8_t> plain = artifact(weight_constant() + functions);
+    write("plain", plain);
+    const Machine m(plain, Machine::defaults(), nullptr, {sum_op(&asked)});
+    EXPECT_NE(m.program, nullptr) << m.error.text;
+    add_copies(m.program, "plain", "packed");
+    return read("packed");
+  }
+
+  std::filesystem::path folder_;
+};
+
+PackAsked named(const char* name) {
+  PackAsked asked;
+  asked.name = name;
+  return asked;
+}
+
+TEST_F(CopiesInFile, AreUsedWhereTheyLie) {
+  husk_engine_options options = Machine::defaults();
+  options.max_packed_bytes = 1;  // they take no memory
+  const std::vector<uint8_t> file = packed_file(functions_of_sums("f", {kAll, kTransposed, kAll}));
+  PackedSums p(file, named("a"), options);
+  ASSERT_NE(p.machine.session, nullptr) << p.machine.error.text;
+  EXPECT_EQ(p.asked.copies, 0);
+  EXPECT_NE(p.asked.stored, nullptr);
+  EXPECT_EQ(husk_program_packed_bytes(p.machine.program), 0u);
+  EXPECT_EQ(p.run(), 78);
+  EXPECT_EQ(p.asked.packed_calls, 3);
+  // The same file again, and a program of the engine that has no copies in its file.
+  const SecondProgram second(p, functions_of_sums("f", {kTransposed}));
+  EXPECT_EQ(p.asked.copies, 0) << "max_packed_bytes allows none";
+}
+
+TEST_F(CopiesInFile, AreMadeAtOpenIfTheOpHasAnotherLayout) {
+  const std::vector<uint8_t> file = packed_file(functions_of_sums("f", {kAll}));
+  PackAsked other_layout = named("a"), other_size = named("a");
+  other_layout.layout = 1;
+  other_size.bytes = 96;
+  for (const PackAsked& answers : {named("b"), named(nullptr), other_layout, other_size}) {
+    PackedSums p(file, answers);
+    ASSERT_NE(p.machine.session, nullptr) << p.machine.error.text;
+    EXPECT_EQ(p.asked.copies, 1);
+    EXPECT_EQ(p.asked.stored, nullptr);
+    EXPECT_GE(husk_program_packed_bytes(p.machine.program), 64u);
+    EXPECT_EQ(p.run(), 78);
+  }
+}
+
+TEST_F(CopiesInFile, AreFewerThanThoseThatTheProgramWants) {
+  packed_file(functions_of_sums("f", {kAll}));
+  const std::vector<uint8_t> both = artifact(weight_constant() +
+                                             functions_of_sums("f", {kAll, kTransposed}));
+  write("both", both);
+  PackedSums first(packed_file(functions_of_sums("f", {kAll})), named("a"));
+  ASSERT_NE(first.machine.program, nullptr) << first.machine.error.text;
+  add_copies(first.machine.program, "both", "half");
+  PackedSums p(read("half"), named("a"));
+  ASSERT_NE(p.machine.session, nullptr) << p.machine.error.text;
+  EXPECT_EQ(p.asked.copies, 1);
+  EXPECT_EQ(husk_program_packed_bytes(p.machine.program), 64u);
+  EXPECT_EQ(p.run(), 78);
+  EXPECT_EQ(p.asked.packed_calls, 2);
+  const float values[12] = {1};
+  const husk_constant_update update = {0, 0, values};
+  uint8_t before[48];
+  std::memcpy(before, p.asked.stored, sizeof(before));
+  ASSERT_EQ(husk_program_update_constants(p.machine.program, &update, 1, &p.machine.error), HUSK_OK)
+      << p.machine.error.text;
+  EXPECT_EQ(p.run(), 1);
+  EXPECT_EQ(std::memcmp(before, p.asked.stored, sizeof(before)), 0) << "the file is read-only";
+}
+
+TEST_F(CopiesInFile, OfSeveralCpusStandSideBySide) {
+  packed_file(functions_of_sums("f", {kAll}), "a");
+  PackedSums other(read("plain"), named("b"));
+  ASSERT_NE(other.machine.program, nullptr) << other.machine.error.text;
+  add_copies(other.machine.program, "packed", "two");
+  add_copies(other.machine.program, "two", "again");
+  const std::vector<uint8_t> again = read("again");
+  for (const char* name : {"a", "b"}) {
+    PackedSums p(again, named(name));
+    ASSERT_NE(p.machine.session, nullptr) << p.machine.error.text;
+    EXPECT_EQ(p.asked.copies, 0);
+    EXPECT_EQ(p.run(), 78);
+  }
+}
+
+TEST_F(CopiesInFile, AreReplacedByUpdates) {
+  const std::vector<uint8_t> file = packed_file(functions_of_sums("f", {kAll, kTransposed}));
+  PackedSums p(file, named("a"));
+  ASSERT_NE(p.machine.session, nullptr) << p.machine.error.text;
+  for (int round = 1; round < 3; ++round) {
+    const std::vector<float> values(12, static_cast<float>(round));
+    const husk_constant_update update = {0, 0, values.data()};
+    ASSERT_EQ(husk_program_update_constants(p.machine.program, &update, 1, &p.machine.error),
+              HUSK_OK)
+        << p.machine.error.text;
+    EXPECT_EQ(p.run(), 12 * round);
+    EXPECT_EQ(p.asked.copies, 2 * round);
+    EXPECT_EQ(p.asked.packed_calls, p.asked.calls);
+  }
+  PackedSums fresh(file, named("a"));
+  EXPECT_EQ(fresh.run(), 78);
+}
+
+TEST_F(CopiesInFile, ThatTheOpRefusesFailTheOpen) {
+  PackAsked answers = named("a");
+  answers.stored_answer = HUSK_INVALID_FILE;
+  const PackedSums p(packed_file(functions_of_sums("f", {kAll})), answers);
+  EXPECT_EQ(p.machine.program, nullptr);
+  EXPECT_EQ(p.machine.error.code, HUSK_INVALID_FILE);
+  EXPECT_STREQ(p.machine.error.text,
+               "function 'f', step 0, the copy of argument 1: no copy of these weights");
+}
+
+TEST_F(CopiesInFile, AreComparedWithTheirHashesOnRequest) {
+  std::vector<uint8_t> file = packed_file(functions_of_sums("f", {kAll}));
+  file.back() ^= 1;  // the last copy ends the file
+  husk_engine_options options = Machine::defaults();
+  PackedSums unchecked(file, named("a"), options);
+  ASSERT_NE(unchecked.machine.session, nullptr) << unchecked.machine.error.text;
+  options.verify_content = 1;
+  const PackedSums p(file, named("a"), options);
+  EXPECT_EQ(p.machine.program, nullptr);
+  EXPECT_STREQ(p.machine.error.text,
+               "packed copy 'of a constant' does not match its hash: the file was changed or "
+               "damaged");
+}
+
+// golden/packed_0_6.husk was written when copies were new: their keys stay the same.
+TEST_F(CopiesInFile, AreFoundInOlderFiles) {
+  std::ifstream file(HUSK_SOURCE "/tests/runtime/golden/packed_0_6.husk", std::ios::binary);
+  PackAsked answers = named("a");
+  answers.layout = 5;
+  PackedSums p({std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()}, answers);
+  ASSERT_NE(p.machine.session, nullptr) << p.machine.error.text;
+  EXPECT_EQ(p.asked.copies, 0);
+  EXPECT_EQ(p.run(), 78);
+  EXPECT_EQ(p.asked.packed_calls, 2);
+}
+
+TEST_F(CopiesInFile, AreVerified) {
+  const std::vector<uint8_t> file = packed_file(functions_of_sums("f", {kAll, kTransposed}));
+  const auto refusal = [&](auto change) {
+    std::vector<uint8_t> changed = file;
+    const fb::Program* program = fb::GetProgram(changed.data() + 64);
+    auto* rows = const_cast<uint8_t*>(program->packed()->Data());
+    change(rows);
+    write_hash(changed);
+    return verify_error(changed);
+  };
+  constexpr size_t kRow = sizeof(fb::PackedCopy), kOffset = sizeof(fb::Hash), kSize = kOffset + 8;
+  const std::string order = "packed copies are empty, or not in the order of their keys",
+                    place =
+                        "packed copy 'of a constant' lies outside the file, or not at a "
+                        "multiple of 64";
+  EXPECT_EQ(refusal([](uint8_t* rows) { std::memset(rows, 0xff, 32); }), order);
+  EXPECT_EQ(refusal([](uint8_t* rows) { std::memcpy(rows, rows + kRow, 32); }), order);
+  EXPECT_EQ(refusal([](uint8_t* rows) { std::memset(rows + kSize, 0, 8); }), order);
+  EXPECT_EQ(refusal([](uint8_t* rows) { rows[kOffset] ^= 1; }), place);
+  EXPECT_EQ(refusal([](uint8_t* rows) { rows[kSize + 6] = 1; }), place);
+  EXPECT_NE(refusal([](uint8_t* rows) {
+              std::memcpy(rows + kOffset, rows + kRow + kOffset, 8);
+            }).find("overlap"),
+            std::string::npos);
+}
+
+TEST_F(CopiesInFile, OfWeightsBesideIt) {
+  std::ofstream(folder_ / "model.hir") << "hir 1\ntarget cpu host \"" HUSK_TEST_ARCH "\"\n" +
+                                              weight_constant() + functions_of_sums("f", {kAll});
+  const auto compiled = compiler::compile_file(folder_ / "model.hir", folder_ / "plain", {}, {},
+                                               compiler::Weights::beside);
+  ASSERT_TRUE(std::holds_alternative<compiler::Summary>(compiled))
+      << std::get<compiler::Error>(compiled).text;
+  PackedSums engine(functions_of_sums("f", {kTransposed}));
+  engine.asked = named("a");
+  for (const char* name : {"plain", "packed", "packed"}) {
+    husk_error error = {};
+    husk_program* program = nullptr;
+    const int copies = engine.asked.copies;
+    ASSERT_EQ(husk_weights_open(engine.machine.engine, (folder_ / name).c_str(), nullptr, &program,
+                                &error),
+              HUSK_OK)
+        << error.text;
+    EXPECT_EQ(engine.asked.copies - copies, name == std::string("plain"));
+    husk_session* session = nullptr;
+    ASSERT_EQ(husk_session_create(program, nullptr, &session, &error), HUSK_OK) << error.text;
+    Tensor x(HUSK_F32, {2}), y(HUSK_F32, {2});
+    husk_value in = x.value(), out = y.value();
+    ASSERT_EQ(husk_session_run(session, 0, nullptr, &in, 1, &out, 1, &error), HUSK_OK)
+        << error.text;
+    EXPECT_EQ(y.as<float>()[0], 78);
+    husk_session_release(session);
+    if (name == std::string("plain")) add_copies(program, "plain", "packed");
+    husk_program_release(program);
+  }
 }
 
 }  // namespace

@@ -35,13 +35,14 @@ ALLOWED = {
   "lower": {"hir", "inductor", "program"},
   "quantized": {"inductor", "fusion"},
   "host": {"hir", "inductor", "fusion", "lower", "quantized"},
-  "cuda": {"hir", "inductor", "quantized"},
+  "cuda": {"hir", "inductor", "fusion", "quantized"},
   "libraries": {"hir", "inductor", "lower"},
   "attention": {"hir", "inductor", "fusion", "lower", "cuda"},
   "devices": BELOW - {"runtime"},
   "jit": BELOW | {"devices"},
   "": BELOW | {"devices", "jit", "text"},
   "language": {"", "text", "quantized"},
+  "parallel": {"", "runtime", "hir", "program"},
 }
 
 # Kernels that are compiled from their text, which the exporter does not import.

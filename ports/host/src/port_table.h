@@ -1,4 +1,4 @@
-// The function table of the host port, which differs in module_load only.
+// The function table of the host port. Its two ports differ in module_load, and in groups of ranks.
 #pragma once
 
 #include <husk/port.h>
@@ -27,7 +27,14 @@ inline void free_host_flag(void* device, volatile uint32_t* word) {
   memory_free(device, const_cast<uint32_t*>(word));
 }
 
-constexpr husk_port port_table(decltype(husk_port::module_load) load) {
+// The functions for groups of ranks.
+struct GroupFunctions {
+  decltype(husk_port::group_id) id;
+  decltype(husk_port::join) join;
+  decltype(husk_port::agree) agree;
+};
+
+constexpr husk_port port_table(decltype(husk_port::module_load) load, GroupFunctions groups) {
   return {
       sizeof(husk_port),
       HUSK_PORT_ABI,
@@ -70,6 +77,9 @@ constexpr husk_port port_table(decltype(husk_port::module_load) load) {
       nullptr,
       kernel_launch_linked,
       device_fit_on,
+      groups.id,
+      groups.join,
+      groups.agree,
   };
 }
 

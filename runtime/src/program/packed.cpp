@@ -1,9 +1,9 @@
 #include "program/packed.h"
 
+#include <cstdlib>
 #include <cstring>
 
 #include "base/align.h"
-#include "base/blake2b.h"
 #include "base/limits.h"
 #include "model/shape.h"
 #include "program/op_arguments.h"
@@ -124,8 +124,13 @@ Status PackedConstants::load(const Program* program, husk_error* error) {
     if (program->runs(f)) HUSK_TRY(find_copies(f, &known, error));
   if (copies_.size() == 0) return Status::ok;
   HUSK_TRY(by_argument_.allocate(engine.allocator, arguments, error));
+  if (bytes_ == 0) {  // the file has all copies
+    place();
+    return Status::ok;
+  }
   HUSK_TRY(memory_.begin(&engine, &engine.lent_copies, copies_.size(), kCopyAlign, error));
-  for (const Copy& copy : copies_) memory_.add(copy.hash, copy.bytes);
+  for (const Copy& copy : copies_)
+    if (!copy.in_file) memory_.add(copy.hash, copy.bytes);
   const uint64_t missing = memory_.borrow();
   const Status status = memory_.allocate(missing, error);
   if (failed(status)) {
@@ -137,6 +142,7 @@ Status PackedConstants::load(const Program* program, husk_error* error) {
   if (missing) HUSK_TRY(progress.add(0, error));
   for (size_t i = 0; i < copies_.size(); ++i) {
     Copy& copy = copies_[i];
+    if (copy.in_file) continue;
     bool is_new = false;
     copy.data = memory_.find(copy.hash, copy.bytes, &is_new);
     const uint8_t* constant = program->constants.address(copy.constant);
@@ -210,21 +216,30 @@ Status PackedConstants::ask(uint32_t function, uint32_t step, husk_op_arg* argum
     if (!find_constant(*program_, code, argument, arguments[i], &tensor)) continue;
     husk_packing packing = HUSK_PACKING_INIT;
     packing.argument = i;
-    arguments[i].data = program_->constants.address(tensor.constant) + tensor.offset;
+    const auto data = program_->constants.address(tensor.constant) + tensor.offset;
+    arguments[i].data = data;
     HUSK_TRY(call(function, step, arguments, &packing, nullptr, error));
     arguments[i].data = nullptr;
     if (packing.bytes == 0) continue;
-    Copy copy = {function,      step,           i,       tensor.constant, kNone,
-                 packing.bytes, packing.layout, nullptr, nullptr,         {}};
+    Copy copy = {function,       step,         i,       tensor.constant, kNone,   packing.bytes,
+                 packing.layout, packing.name, nullptr, false,           nullptr, {}};
     write_hash(&copy);
     uint32_t layouts = 0, same = find_same(copy, &layouts);
     if (same == kNone) {
       const uint64_t limit = engine.options.max_packed_bytes ? engine.options.max_packed_bytes
                                                              : kMostBytes;
-      if (layouts == kMaxLayouts || packing.bytes > kMostBytes ||
-          align_up(packing.bytes, kCopyAlign) > limit - bytes_)
-        continue;
-      bytes_ += align_up(packing.bytes, kCopyAlign);
+      if (layouts == kMaxLayouts || packing.bytes > kMostBytes) continue;
+      packing.stored = find_in_file(copy);
+      copy.in_file = packing.stored != nullptr;
+      if (copy.in_file) {
+        arguments[i].data = data;
+        HUSK_TRY(call(function, step, arguments, &packing, nullptr, error));
+        arguments[i].data = nullptr;
+        copy.data = static_cast<uint8_t*>(const_cast<void*>(packing.stored));
+      } else {
+        if (align_up(packing.bytes, kCopyAlign) > limit - bytes_) continue;
+        bytes_ += align_up(packing.bytes, kCopyAlign);
+      }
       same = static_cast<uint32_t>(copies_.size());
       HUSK_TRY(copies_.push(engine.allocator, copy, error));
       copies_[same].previous = last_copy_[tensor.constant] - 1;
@@ -235,26 +250,57 @@ Status PackedConstants::ask(uint32_t function, uint32_t step, husk_op_arg* argum
   return Status::ok;
 }
 
+// Adds what decides the bytes of a copy besides the operator: the constant and the tensor.
+void PackedConstants::add_tensor(const Copy& copy, Blake2b* hash) const {
+  const Code code = program_->code(copy.function);
+  const fb::Argument& argument = code.arguments[code.steps[copy.step].b() + copy.argument];
+  const fb::Tensor& tensor = code.tensors[argument.index()];
+  const auto number = [&](uint32_t reg) { return uint64_t(immediate(code.scalars[reg])); };
+  uint64_t numbers[6 + 2 * limits::kMaxRank] = {
+      copy.argument,  copy.layout,   program_->constants.bytes(copy.constant),
+      tensor.dtype(), tensor.rank(), number(code.views[tensor.view()].offset())};
+  for (uint32_t d = 0; d < 2u * tensor.rank(); ++d)
+    numbers[6 + d] = number(code.operands[tensor.first() + d]);
+  hash->update(numbers, sizeof(numbers));
+  hash->update(program_->constants.hash(copy.constant), sizeof(copy.hash));
+}
+
 void PackedConstants::write_hash(Copy* copy) const {
   const Code code = program_->code(copy->function);
-  const fb::Instruction& step = code.steps[copy->step];
-  const husk_op& op = program_->op_of(code, step);
-  const fb::Tensor& tensor = code.tensors[code.arguments[step.b() + copy->argument].index()];
-  const auto number = [&](uint32_t reg) { return uint64_t(immediate(code.scalars[reg])); };
-  uint64_t numbers[8 + 2 * limits::kMaxRank] = {reinterpret_cast<uintptr_t>(op.pack),
-                                                reinterpret_cast<uintptr_t>(op.user),
-                                                copy->argument,
-                                                copy->layout,
-                                                program_->constants.bytes(copy->constant),
-                                                tensor.dtype(),
-                                                tensor.rank(),
-                                                number(code.views[tensor.view()].offset())};
-  for (uint32_t d = 0; d < 2u * tensor.rank(); ++d)
-    numbers[8 + d] = number(code.operands[tensor.first() + d]);
+  const husk_op& op = program_->op_of(code, code.steps[copy->step]);
+  const uintptr_t who[] = {reinterpret_cast<uintptr_t>(op.pack),
+                           reinterpret_cast<uintptr_t>(op.user)};
   Blake2b hash;
-  hash.update(numbers, sizeof(numbers));
-  hash.update(program_->constants.hash(copy->constant), sizeof(copy->hash));
+  hash.update(who, sizeof(who));
+  add_tensor(*copy, &hash);
   hash.finish(copy->hash);
+}
+
+// Writes the key that a copy has in files (FORMAT.md, "Packed copies").
+bool PackedConstants::write_key(const Copy& copy, uint8_t* key) const {
+  if (!copy.name) return false;
+  const uint32_t op = program_->code(copy.function).steps[copy.step].a();
+  const flatbuffers::String* op_name = program_->rows()->ops()->Get(op);
+  Blake2b hash;
+  hash.update(op_name->c_str(), op_name->size() + 1);
+  hash.update(copy.name, strlen(copy.name) + 1);
+  add_tensor(copy, &hash);
+  hash.finish(key);
+  return true;
+}
+
+// Returns the bytes of a copy that the file has; null if it has none.
+const uint8_t* PackedConstants::find_in_file(const Copy& copy) const {
+  const Rows<fb::PackedCopy> rows = program_->rows()->packed();
+  uint8_t key[sizeof(fb::Hash)];
+  if (rows.size == 0 || !write_key(copy, key)) return nullptr;
+  const auto* row = static_cast<const fb::PackedCopy*>(
+      bsearch(key, rows.data(), rows.size, sizeof(fb::PackedCopy),
+              [](const void* a, const void* b) { return memcmp(a, b, sizeof(fb::Hash)); }));
+  if (!row || row->blob().size() != copy.bytes) return nullptr;
+  const uint8_t* bytes = program_->file.blob(&row->blob());
+  // A file that was loaded from memory may lie anywhere.
+  return reinterpret_cast<uintptr_t>(bytes) % kCopyAlign == 0 ? bytes : nullptr;
 }
 
 // Returns the copy of the same tensor by the same operator; or kNone, and the number of copies that
@@ -278,7 +324,8 @@ Status PackedConstants::pack(const Copy& copy, const uint8_t* constant, void* to
   const fb::View& view = code.views[code.tensors[argument.index()].view()];
   known->call[copy.argument].data = const_cast<uint8_t*>(constant) +
                                     immediate(code.scalars[view.offset()]);
-  husk_packing packing = {sizeof(husk_packing), copy.argument, copy.bytes, copy.layout, to};
+  husk_packing packing = {
+      sizeof(husk_packing), copy.argument, copy.bytes, copy.layout, to, copy.name, nullptr};
   return call(copy.function, copy.step, known->call, &packing, progress, error);
 }
 
@@ -318,7 +365,7 @@ void PackedConstants::swap(const husk_constant_part* updates, uint32_t n, Staged
          at = copies_[at - 1].previous + 1, ++memory) {
       Copy& copy = copies_[at - 1];
       if (!*memory) continue;
-      if (in_place) {
+      if (in_place && !copy.in_file) {
         memcpy(copy.data, *memory, copy.bytes);
         continue;
       }

@@ -3,6 +3,7 @@
 
 #include <husk/op.h>
 
+#include "base/blake2b.h"
 #include "model/container.h"
 #include "model/rows.h"
 #include "program/shared_memory.h"
@@ -44,8 +45,16 @@ class PackedConstants {
   const void* const* of(uint32_t function) const {
     return by_argument_.size() == 0 ? nullptr : by_argument_.data() + first_argument_[function];
   }
-  // The bytes of the copies, those that other programs use too included.
+  // The bytes of the copies, those that other programs use too included. Copies that the file has
+  // take no memory.
   uint64_t bytes() const { return bytes_; }
+
+  // The copies, for a program that writes them to a file. write_key() returns false for one that no
+  // file may have.
+  size_t count() const { return copies_.size(); }
+  const uint8_t* data(size_t copy) const { return copies_[copy].data; }
+  uint64_t bytes(size_t copy) const { return copies_[copy].bytes; }
+  bool write_key(size_t copy, uint8_t* key) const { return write_key(copies_[copy], key); }
 
   // Copies that an update replaces: by update and layout of its constant; null if there is none.
   struct Staged {
@@ -69,7 +78,9 @@ class PackedConstants {
     uint32_t constant;
     uint32_t previous;  // the previous copy of the same constant, or kNone
     uint64_t bytes, layout;
+    const char* name;  // husk_packing.name
     uint8_t* data;
+    bool in_file;    // `data` is in the file, until an update replaces it
     void* replaced;  // the memory of its own that an update gave it, or null
     // A hash of the constant's content, of the tensor, and of how the op lays it out. Copies with
     // the same hash are the same.
@@ -82,7 +93,10 @@ class PackedConstants {
   // Calls husk_op.pack of a step.
   Status call(uint32_t function, uint32_t step, husk_op_arg* arguments, husk_packing* packing,
               Progress* progress, husk_error* error) const;
+  void add_tensor(const Copy& copy, Blake2b* hash) const;
   void write_hash(Copy* copy) const;
+  bool write_key(const Copy& copy, uint8_t* key) const;
+  const uint8_t* find_in_file(const Copy& copy) const;
   uint32_t find_same(const Copy& wanted, uint32_t* layouts) const;
   void place();
 

@@ -72,6 +72,7 @@ constexpr ScratchBytes scratch_of(Run run) {
                   {addbmm, kProduct},
                   {addmm_activation, kProduct},
                   {attention, {kAttentionScratch, kAttentionScratch}},
+                  {attention_codes, {kAttentionScratch, kAttentionScratch}},
                   {convolution, kConvolution},
                   {fused_convolution, kConvolution},
                   {convolution_depthwise, kConvolution},

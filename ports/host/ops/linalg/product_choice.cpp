@@ -8,7 +8,7 @@ namespace {
 
 // Kernels whose operands have the same dtype.
 #define HUSK_PRODUCT(dtype, Set, kernels) \
-  {dtype, {dtype, 0}, cpu_set::k##Set, product_run_##kernels, product_pack_##kernels}
+  {dtype, {dtype, 0}, cpu_set::k##Set, product_run_##kernels, product_pack_##kernels, #Set " 1"}
 
 // The kernels of a dtype that are compiled for each set of features.
 #if defined(__x86_64__)
@@ -21,12 +21,18 @@ namespace {
 
 // Kernels whose second operand has codes.
 #define HUSK_QUANTIZED(dtype, code, bits, Set, kernels) \
-  {dtype, {code, bits}, cpu_set::k##Set, product_run_quantized_##kernels, product_pack_codes}
+  {                                                     \
+      dtype,                                            \
+      {code, bits},                                     \
+      cpu_set::k##Set,                                  \
+      product_run_quantized_##kernels,                  \
+      product_pack_codes,                               \
+      kCodesLayout}
 #if defined(__x86_64__)
-#define HUSK_QUANTIZED_PRODUCTS(dtype, code, bits)                                   \
-  HUSK_QUANTIZED(dtype, code, bits, Avx512, avx512),                                 \
-      HUSK_QUANTIZED(dtype, code, bits, Avx2, avx2), {                               \
-    dtype, {code, bits}, cpu_set::kBaseline, product_run_quantized_baseline, nullptr \
+#define HUSK_QUANTIZED_PRODUCTS(dtype, code, bits)                                            \
+  HUSK_QUANTIZED(dtype, code, bits, Avx512, avx512),                                          \
+      HUSK_QUANTIZED(dtype, code, bits, Avx2, avx2), {                                        \
+    dtype, {code, bits}, cpu_set::kBaseline, product_run_quantized_baseline, nullptr, nullptr \
   }
 #else
 #define HUSK_QUANTIZED_PRODUCTS(dtype, code, bits) \
@@ -38,12 +44,12 @@ namespace {
 
 // The rows for equal formats stand from the best to the last one, which computes every product. A
 // row without `run` is none.
-constexpr ProductKernels kProducts[] = {
+constexpr ProductKernels kProductKernels[] = {
     HUSK_PRODUCTS(HUSK_F32),
     HUSK_PRODUCTS(HUSK_F64),
     HUSK_PRODUCTS(HUSK_F16),
 #if defined(__x86_64__)
-    {HUSK_BF16, {HUSK_BF16, 0}, cpu_set::kAmx, product_run_amx, product_pack_bf16},
+    {HUSK_BF16, {HUSK_BF16, 0}, cpu_set::kAmx, product_run_amx, product_pack_bf16, "Avx512Bf16 1"},
     HUSK_PRODUCT(HUSK_BF16, Avx512Bf16, bf16),
 #else
     HUSK_PRODUCT(HUSK_BF16, ArmBf16, bf16),
@@ -61,13 +67,14 @@ constexpr ProductKernels kProducts[] = {
    {HUSK_##NAME, 0},                                                                    \
    cpu_set::kNone,                                                                      \
    ((set) & kPlainProducts) && !has_kernels(HUSK_##NAME) ? product_run_plain : nullptr, \
+   nullptr,                                                                             \
    nullptr},
 #include <dtypes.def>
 };
 
 // The first row from `row` on that the CPU has for these formats.
 const ProductKernels* next_row(const ProductKernels* row, Features cpu, husk_dtype a, Format b) {
-  for (; row != kProducts + sizeof kProducts / sizeof *kProducts; ++row)
+  for (; row != kProductKernels + sizeof kProductKernels / sizeof *kProductKernels; ++row)
     if (row->a == a && row->b.dtype == b.dtype && row->b.bits == b.bits && row->run &&
         cpu.has(row->needs))
       return row;
@@ -77,7 +84,7 @@ const ProductKernels* next_row(const ProductKernels* row, Features cpu, husk_dty
 }  // namespace
 
 const ProductKernels* product_kernels(Features cpu, husk_dtype a, Format b) {
-  return next_row(kProducts, cpu, a, b);
+  return next_row(kProductKernels, cpu, a, b);
 }
 
 void product_run(Features cpu, const ProductKernels* kernels, Product& product) {
@@ -88,6 +95,11 @@ void product_run(Features cpu, const ProductKernels* kernels, Product& product) 
 int64_t product_pack(Features cpu, const ProductPacking& packing, void* to) {
   const ProductKernels* kernels = product_kernels(cpu, packing.dtype, packing.b.format);
   return kernels && kernels->pack ? kernels->pack(packing, to) : 0;
+}
+
+const char* product_layout(Features cpu, const ProductPacking& packing) {
+  const ProductKernels* kernels = product_kernels(cpu, packing.dtype, packing.b.format);
+  return kernels ? kernels->layout : nullptr;
 }
 
 }  // namespace husk::host

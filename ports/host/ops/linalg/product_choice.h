@@ -23,6 +23,8 @@ struct ProductKernels {
   // Returns the bytes of the packed matrix, and writes it to `to` if that is not null. Returns 0 if
   // products of this size do not use one. Null if the kernels read no packed matrix.
   int64_t (*pack)(const ProductPacking& packing, void* to);
+  // husk_packing.name of the copies that `pack` makes: another layout needs another name.
+  const char* layout;
 };
 
 // The best kernels that the CPU has for operands of these formats; null if there are none.
@@ -35,5 +37,7 @@ void product_run(Features cpu, const ProductKernels* kernels, Product& product);
 // Returns the bytes of the packed matrix, and writes it to `to` if that is not null. Returns 0 if
 // products of these formats and sizes do not use one.
 int64_t product_pack(Features cpu, const ProductPacking& packing, void* to);
+// The name of their layout.
+const char* product_layout(Features cpu, const ProductPacking& packing);
 
 }  // namespace husk::host
