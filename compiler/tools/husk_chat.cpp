@@ -25,9 +25,9 @@ using run::fail;
 struct Options {
   std::string file, device = "host", system, prompt, weights;
   std::vector<std::string> stops;
-  uint32_t threads = 0;
+  uint32_t threads = 0, speculate = 0;
   int64_t most = 0;
-  std::optional<double> temperature, top_p;
+  std::optional<double> temperature, top_p, min_p, repetition_penalty;
   std::optional<int64_t> top_k, seed;
   bool plain = false, quiet = false;
 };
@@ -64,6 +64,16 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
   app.add_option("--top-p", options.top_p,
                  "Draw from the most likely tokens that have this probability together")
       ->check(CLI::Range(1e-6, 1.0));
+  app.add_option("--min-p", options.min_p,
+                 "Draw from the tokens whose probability is this part of the largest one or more")
+      ->check(CLI::Range(0.0, 1.0));
+  app.add_option("--repetition-penalty", options.repetition_penalty,
+                 "More than 1 makes tokens that have come before less likely")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--speculate", options.speculate,
+                 "Try so many tokens together that followed the last ones earlier; answers stay "
+                 "what they are")
+      ->capture_default_str();
   app.add_option("--seed", options.seed, "Equal seeds give equal answers");
   app.add_option("--stop", options.stops, "A text that ends the answer; may be repeated")
       ->allow_extra_args(false);
@@ -114,6 +124,11 @@ class Chat {
     if (options.temperature) request_.temperature = static_cast<float>(*options.temperature);
     if (options.top_k) request_.top_k = *options.top_k;
     if (options.top_p) request_.top_p = static_cast<float>(*options.top_p);
+    if (options.min_p) request_.min_p = static_cast<float>(*options.min_p);
+    if (options.repetition_penalty) {
+      request_.repetition_penalty = static_cast<float>(*options.repetition_penalty);
+    }
+    request_.speculate = options.speculate;
     request_.seed = options.seed ? *options.seed : std::random_device()();
     request_.max_new_tokens = static_cast<uint64_t>(options.most);
     for (const std::string& stop : options.stops) stops_.push_back({stop.data(), stop.size()});

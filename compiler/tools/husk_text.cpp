@@ -29,7 +29,7 @@ using Json = nlohmann::ordered_json;
 struct Options {
   std::string file, device = "host", weights, json;
   std::vector<uint32_t> requests;
-  uint32_t threads = 0, rounds = 3, chunk = 0;
+  uint32_t threads = 0, rounds = 3, chunk = 0, speculate = 0;
   uint64_t prompt = 128, most = 64, seed = 0;
   double temperature = 0;
 };
@@ -80,6 +80,10 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
       ->add_option("--temperature", options.temperature,
                    "0 takes the most likely tokens; more draws them, which takes time of its own")
       ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  bench
+      ->add_option("--speculate", options.speculate,
+                   "Try so many tokens together that followed the last ones earlier")
       ->capture_default_str();
   bench->add_option("--rounds", options.rounds, "How many rounds are measured")
       ->check(CLI::Range(1, 10000))
@@ -202,6 +206,7 @@ void Bench::round(uint32_t count, Result* result) {
   for (Request& request : requests) {
     for (int32_t& token : tokens) token = static_cast<int32_t>(random_() % before.vocabulary);
     husk_text_request asked = HUSK_TEXT_REQUEST_INIT;
+    asked.speculate = options_.speculate;
     asked.tokens = tokens.data();
     asked.token_count = tokens.size();
     asked.max_new_tokens = options_.most;

@@ -29,10 +29,7 @@ static int32_t print(void* user, const husk_text_part* part) {
 }
 
 int main(int argc, char** argv) {
-  if (argc != 3) {
-    fprintf(stderr, "usage: husk_example_llm FILE.husk MESSAGE\n");
-    return 2;
-  }
+  if (argc != 3) return fputs("usage: husk_example_llm FILE.husk MESSAGE\n", stderr), 2;
   husk_engine* engine;
   husk_program* program;
   husk_generator* generator;

@@ -2,9 +2,17 @@
 #include <husk/generate.h>
 
 #include "base/sync.h"
+#include "text/drafts.h"
 #include "text/request.h"
 
 namespace husk::text {
+
+namespace {
+
+// A copy of fewer tokens than this takes longer than to compute them with the rest of a prompt.
+constexpr int64_t kLeastCopied = 8;
+
+}  // namespace
 
 // The texts of all requests. The thread that steps owns the sequences that have a slot; the lock
 // guards what other threads reach: the list of requests, the queue, and the published counts.
@@ -19,21 +27,38 @@ class Generator {
   Status submit(const husk_text_request& from, uint64_t* number, husk_error* error);
   Status cancel(uint64_t number, husk_error* error);
   Status step(int32_t* more, husk_error* error);
+  Status embed(const int32_t* tokens, size_t size, int32_t pooling, float* to, size_t capacity,
+               size_t* count, husk_error* error);
   husk_generator_stats stats();
   Status chat(husk_chat** chat, husk_error* error) const;
   const husk_tokenizer* tokenizer() const { return tokenizer_; }
   const Sampling& recommended() const { return model_.recommended; }
 
  private:
+  Status begin_step(husk_error* error);
   void end_cancelled();
   void admit();
   int32_t free_slot(const Request& request, int64_t* reused) const;
+  const Sequence* leader(const Sequence& sequence) const;
+  int64_t cached_part(const Request& request, size_t slot) const;
+  Status copy(size_t source, Sequence& to, int64_t count, husk_error* error);
+  Status copy_prefix(Sequence& sequence, husk_error* error);
   Status take_prompts(husk_error* error);
   Status take_chunk(Sequence& sequence, husk_error* error);
+  Status begin_texts(Sequence& first, int64_t row, husk_error* error);
   Status decode(husk_error* error);
+  int64_t find_drafts();
+  Status verify(int64_t tried, husk_error* error);
+  void take_drafts(Sequence& sequence, int64_t slot, int64_t tried);
   void remember(const Sequence& sequence, const int32_t* tokens, int64_t count, int64_t position);
-  void add_token(Sequence& sequence, int64_t row);
-  void end(Sequence& sequence, int32_t token, float logprob, int32_t reason, const husk_error* why);
+  void set_row(int64_t row, const Sequence& sequence);
+  bool allow(Sequence& sequence, int64_t row);
+  int32_t* tokens_of(const Sequence& sequence) {
+    return cached_.data() + static_cast<size_t>(sequence.slot) * width();
+  }
+  size_t width() const { return static_cast<size_t>(model_.max_tokens) + 1; }
+  bool add_token(Sequence& sequence, int64_t row);
+  void end(Sequence& sequence, const Chosen& chosen, int32_t reason, const husk_error* why);
   void end_all(const husk_error& why);
   void remove(Request* request);
 
@@ -43,7 +68,9 @@ class Generator {
   bool has_template_ = false;
   int64_t chunk_ = 0;
   List<Sequence*> slots_;
-  // With reuse_prefixes: the tokens whose keys and values a slot has, `max_tokens` for each slot.
+  bool reuses_prefixes_ = false;
+  // The tokens of each slot, `width` of them. The cache has the keys and values of the first
+  // cached_counts_; a text has one token more.
   List<int32_t> cached_;
   List<int64_t> cached_counts_;
   husk_generator_stats counts_ = HUSK_GENERATOR_STATS_INIT;  // of the thread that steps
@@ -80,9 +107,8 @@ Status Generator::open(husk_engine* engine, husk_program* program,
   chunk_ = options.chunk && options.chunk < model_.chunk ? options.chunk : model_.chunk;
   HUSK_TRY(slots_.resize(slots, error));
   HUSK_TRY(cached_counts_.resize(slots, error));
-  if (options.reuse_prefixes) {
-    HUSK_TRY(cached_.resize(slots * static_cast<size_t>(model_.max_tokens), error));
-  }
+  reuses_prefixes_ = options.reuse_prefixes != 0;
+  HUSK_TRY(cached_.resize(slots * width(), error));
   counts_.slots = static_cast<uint32_t>(slots);
   counts_.max_tokens = static_cast<uint64_t>(model_.max_tokens);
   counts_.vocabulary = static_cast<uint64_t>(model_.vocabulary);
@@ -146,13 +172,13 @@ void Generator::remove(Request* request) {
 }
 
 // Ends a text, whose last part the application gets, and frees its slot.
-void Generator::end(Sequence& sequence, int32_t token, float logprob, int32_t reason,
+void Generator::end(Sequence& sequence, const Chosen& chosen, int32_t reason,
                     const husk_error* why) {
   Request* request = sequence.request;
   sequence.has_ended = true;
   if (sequence.slot >= 0) slots_[static_cast<size_t>(sequence.slot)] = nullptr;
   ++counts_.ended;
-  const bool goes_on = sequence.give(token, logprob, reason, why);
+  const bool goes_on = sequence.give(chosen, reason, why);
   if (--request->left == 0) return remove(request);
   if (!goes_on) (void)cancel(request->number, nullptr);
 }
@@ -190,9 +216,22 @@ void Generator::end_cancelled() {
       --left;
       int32_t reason = HUSK_TEXT_CANCELLED;
       (void)sequence.finish(&reason, nullptr);
-      end(sequence, -1, 0, HUSK_TEXT_CANCELLED, nullptr);
+      end(sequence, {}, HUSK_TEXT_CANCELLED, nullptr);
     }
   }
+}
+
+// How many tokens of a prompt the cache of a slot begins with. The last token does not count, since
+// it is taken for its logits.
+int64_t Generator::cached_part(const Request& request, size_t slot) const {
+  const int32_t* cached = cached_.data() + slot * width();
+  const auto most = static_cast<int64_t>(request.prompt.size()) - 1;
+  int64_t count = 0;
+  while (count < most && count < cached_counts_[slot] &&
+         cached[count] == request.prompt[static_cast<size_t>(count)]) {
+    ++count;
+  }
+  return count;
 }
 
 // A free slot for a prompt: one whose cache begins with most of it, or else the first one; -1 if
@@ -201,16 +240,7 @@ int32_t Generator::free_slot(const Request& request, int64_t* reused) const {
   int32_t best = -1;
   for (size_t slot = 0; slot < slots_.size(); ++slot) {
     if (slots_[slot]) continue;
-    int64_t equal_tokens = 0;
-    if (!cached_.empty()) {
-      const int32_t* cached = cached_.data() + slot * static_cast<size_t>(model_.max_tokens);
-      // The last token is taken again if the cache has it, since its logits are needed.
-      const auto most = static_cast<int64_t>(request.prompt.size()) - 1;
-      while (equal_tokens < most && equal_tokens < cached_counts_[slot] &&
-             cached[equal_tokens] == request.prompt[static_cast<size_t>(equal_tokens)]) {
-        ++equal_tokens;
-      }
-    }
+    const int64_t equal_tokens = reuses_prefixes_ ? cached_part(request, slot) : 0;
     if (best >= 0 && equal_tokens <= *reused) continue;
     best = static_cast<int32_t>(slot);
     *reused = equal_tokens;
@@ -239,33 +269,142 @@ void Generator::admit() {
 // Notes that the cache has these tokens of a sequence.
 void Generator::remember(const Sequence& sequence, const int32_t* tokens, int64_t count,
                          int64_t position) {
-  if (cached_.empty()) return;
-  const auto slot = static_cast<size_t>(sequence.slot);
-  const size_t place = slot * static_cast<size_t>(model_.max_tokens) +
-                       static_cast<size_t>(position);
-  memcpy(cached_.data() + place, tokens, static_cast<size_t>(count) * sizeof(int32_t));
-  cached_counts_[slot] = position + count;
+  memcpy(tokens_of(sequence) + position, tokens, static_cast<size_t>(count) * sizeof(int32_t));
+  cached_counts_[static_cast<size_t>(sequence.slot)] = position + count;
 }
 
-// Gives a sequence the token of a row of the last run.
-void Generator::add_token(Sequence& sequence, int64_t row) {
-  const float logprob = sequence.request->gives_logprobs ? model_.logprob(row) : 0;
+// Says how the next token of a sequence is drawn at a row of logits.
+void Generator::set_row(int64_t row, const Sequence& sequence) {
+  const Request& request = *sequence.request;
+  const int64_t length = sequence.length();
+  model_.set_sampling(row, request.sampling_of(sequence), length);
+  if (!request.adjusts()) return;
+  model_.set_controls(row, request.controls, tokens_of(sequence), length,
+                      static_cast<int64_t>(request.prompt.size()));
+}
+
+// Asks the application which tokens may come next. Returns false if the text has ended.
+bool Generator::allow(Sequence& sequence, int64_t row) {
+  const Request& request = *sequence.request;
+  if (!request.has_mask()) return true;
+  if (!request.ask(sequence, tokens_of(sequence) + request.prompt.size(), model_.allowed(row),
+                   model_.allowed_words())) {
+    (void)cancel(request.number, nullptr);
+    int32_t reason = HUSK_TEXT_CANCELLED;
+    (void)sequence.finish(&reason, nullptr);
+    end(sequence, {}, HUSK_TEXT_CANCELLED, nullptr);
+    return false;
+  }
+  if (model_.allows_any(row)) return true;
+  husk_error error;
+  (void)fail(&error, HUSK_INVALID_ARGUMENT,
+             "the mask of request %llu allows no token after %lld: let it allow the end of the "
+             "text",
+             static_cast<unsigned long long>(request.number),
+             static_cast<long long>(sequence.count));
+  end(sequence, {}, HUSK_TEXT_FAILED, &error);
+  return false;
+}
+
+// Gives a sequence the token of a row of the last run. Returns whether it goes on.
+bool Generator::add_token(Sequence& sequence, int64_t row) {
+  const Chosen chosen = model_.chosen(row, sequence.request->top);
+  tokens_of(sequence)[sequence.length()] = chosen.token;
   int32_t reason;
   husk_error error;
-  const Status status = sequence.add(model_, model_.token(row), &reason, &error);
+  const Status status = sequence.add(model_, chosen.token, &reason, &error);
   ++counts_.new_tokens;
   if (failed(status)) {
-    end(sequence, sequence.token, logprob, HUSK_TEXT_FAILED, &error);
-  } else if (reason != HUSK_TEXT_GOES_ON) {
-    end(sequence, sequence.token, logprob, reason, nullptr);
-  } else if (!sequence.give(sequence.token, logprob, reason, nullptr)) {
-    (void)cancel(sequence.request->number, nullptr);
+    end(sequence, chosen, HUSK_TEXT_FAILED, &error);
+    return false;
   }
+  if (reason != HUSK_TEXT_GOES_ON) {
+    end(sequence, chosen, reason, nullptr);
+    return false;
+  }
+  if (sequence.give(chosen, reason, nullptr)) return true;
+  (void)cancel(sequence.request->number, nullptr);
+  return false;
+}
+
+// The sample of a request that takes its prompt, which the others get from it.
+const Sequence* Generator::leader(const Sequence& sequence) const {
+  const Sequence* first = &sequence;
+  if (!model_.copies()) return first;
+  for (const Sequence* other : slots_) {
+    if (!other || other->request != sequence.request || other->count) continue;
+    if (other->taken > first->taken ||
+        (other->taken == first->taken && other->slot < first->slot)) {
+      first = other;
+    }
+  }
+  return first;
+}
+
+// Gives a sequence the first `count` tokens of its prompt from another slot.
+Status Generator::copy(size_t source, Sequence& to, int64_t count, husk_error* error) {
+  const int64_t added = count - to.taken;
+  if (added <= 0) return Status::ok;
+  HUSK_TRY(model_.copy(static_cast<int64_t>(source), to.slot, to.taken, added, error));
+  remember(to, to.request->prompt.data() + to.taken, added, to.taken);
+  to.taken = count;
+  to.reused += added;
+  counts_.reused_tokens += static_cast<uint64_t>(added);
+  counts_.copied_tokens += static_cast<uint64_t>(added);
+  return Status::ok;
+}
+
+// Looks for a slot that has more of a prompt than the sequence has. Two prompts that begin alike
+// and are taken in chunks copy from each other, so that each chunk is computed once.
+Status Generator::copy_prefix(Sequence& sequence, husk_error* error) {
+  if (!reuses_prefixes_ || !model_.copies()) return Status::ok;
+  int64_t most = sequence.taken + kLeastCopied - 1;
+  size_t source = slots_.size();
+  for (size_t slot = 0; slot < slots_.size(); ++slot) {
+    if (slot == static_cast<size_t>(sequence.slot)) continue;
+    const int64_t count = cached_part(*sequence.request, slot);
+    if (count <= most) continue;
+    most = count;
+    source = slot;
+  }
+  return source < slots_.size() ? copy(source, sequence, most, error) : Status::ok;
+}
+
+// Gives the first token to a sequence whose prompt the last run has completed, at a row of its
+// logits, and to the other samples of the request that wait for this prompt.
+Status Generator::begin_texts(Sequence& first, int64_t row, husk_error* error) {
+  Request* const request = first.request;
+  const auto total = static_cast<int64_t>(request->prompt.size());
+  const auto source = static_cast<size_t>(first.slot);
+  const Wanted wanted = request->wanted();
+  const auto waits = [&](const Sequence* other) {
+    return other && other != &first && other->request == request && !other->count;
+  };
+  if (model_.copies()) {
+    for (Sequence* other : slots_) {
+      if (waits(other)) HUSK_TRY(copy(source, *other, total, error));
+    }
+  }
+  if (allow(first, row)) {
+    HUSK_TRY(model_.finish(row + 1, wanted, error));
+    (void)add_token(first, row);
+  }
+  if (!model_.copies()) return Status::ok;
+  for (Sequence* other : slots_) {
+    if (!waits(other)) continue;
+    model_.clear();
+    set_row(row, *other);
+    if (!allow(*other, row)) continue;
+    HUSK_TRY(model_.finish(row + 1, wanted, error));
+    (void)add_token(*other, row);
+  }
+  return Status::ok;
 }
 
 // Takes the next chunk of a prompt; with the last one comes the first token of the text.
 Status Generator::take_chunk(Sequence& sequence, husk_error* error) {
   const Request& request = *sequence.request;
+  HUSK_TRY(copy_prefix(sequence, error));
   const auto total = static_cast<int64_t>(request.prompt.size());
   const int64_t position = sequence.taken;
   const int64_t count = total - position < chunk_ ? total - position : chunk_;
@@ -276,56 +415,131 @@ Status Generator::take_chunk(Sequence& sequence, husk_error* error) {
     row = sequence.slot;
     model_.set_token(row, *tokens, position);
   }
-  if (position + count == total) {
-    model_.set_sampling(row, request.sampling_of(sequence), sequence.length());
-  }
+  if (position + count == total) set_row(row, sequence);
   HUSK_TRY(count == 1 ? model_.decode(row + 1, position + 1, error)
                       : model_.prefill(tokens, count, sequence.slot, position, error));
   remember(sequence, tokens, count, position);
   counts_.prompt_tokens += static_cast<uint64_t>(count);
+  ++counts_.prompt_runs;
   sequence.taken += count;
-  if (sequence.taken < total) return Status::ok;
-  HUSK_TRY(model_.finish(row + 1, request.samples(), error));
-  add_token(sequence, row);
-  return Status::ok;
+  return sequence.taken < total ? Status::ok : begin_texts(sequence, row, error);
 }
 
 Status Generator::take_prompts(husk_error* error) {
   for (Sequence* sequence : slots_) {
-    if (!sequence || sequence->count) continue;
+    if (!sequence || sequence->count || leader(*sequence) != sequence) continue;
     const Status status = take_chunk(*sequence, error);
     if (!failed(status)) continue;
     if (model_.is_damaged()) return status;
     // For instance without memory for a prompt of this length, which others do not need.
-    end(*sequence, -1, 0, HUSK_TEXT_FAILED, error);
+    end(*sequence, {}, HUSK_TEXT_FAILED, error);
   }
   return Status::ok;
 }
 
-// Generates a token of each sequence whose prompt is in the cache.
-Status Generator::decode(husk_error* error) {
+// Looks for tokens that sequences may get next, and puts them after those that they have. Returns
+// how many tokens a sequence tries at most, with its last one: 1 if none has a draft.
+int64_t Generator::find_drafts() {
+  int64_t tried = 1;
+  for (Sequence* sequence : slots_) {
+    if (!sequence || !sequence->count) continue;
+    const Request& request = *sequence->request;
+    if (request.adjusts() || request.top) return 1;
+    sequence->drafted = 0;
+    if (request.speculated == 0) continue;
+    const int64_t length = sequence->length();
+    int64_t most = sequence->most_drafted;
+    // Each token needs a position of the cache, and is one of max_new_tokens.
+    if (most > model_.max_tokens - length) most = model_.max_tokens - length;
+    if (request.most) {
+      const auto left = static_cast<int64_t>(request.most) - sequence->count - 1;
+      if (most > left) most = left;
+    }
+    sequence->drafted = draft(tokens_of(*sequence), length, most);
+    if (sequence->drafted >= tried) tried = sequence->drafted + 1;
+  }
+  return tried;
+}
+
+// Generates one token and more of each sequence, which the drafts of these show in one run.
+Status Generator::verify(int64_t tried, husk_error* error) {
   model_.clear();
   int64_t rows = 0, end = 0;
-  bool samples = false;
+  Wanted wanted;
+  for (size_t slot = 0; slot < slots_.size(); ++slot) {
+    const Sequence* sequence = slots_[slot];
+    if (!sequence || !sequence->count) continue;
+    const auto row = static_cast<int64_t>(slot);
+    const int64_t length = sequence->length();
+    model_.set_position(row, length - 1);
+    for (int64_t k = 0; k <= sequence->drafted; ++k) {
+      model_.set_token_of(row, k, tried, tokens_of(*sequence)[length - 1 + k]);
+      model_.set_sampling(row * tried + k, sequence->request->sampling_of(*sequence), length + k);
+    }
+    wanted.add(sequence->request->wanted());
+    rows = row + 1;
+    if (length + sequence->drafted > end) end = length + sequence->drafted;
+  }
+  HUSK_TRY(model_.verify(rows, tried, end, error));
+  HUSK_TRY(model_.finish(rows * tried, wanted, error));
+  for (int64_t row = 0; row < rows; ++row) {
+    Sequence* sequence = slots_[static_cast<size_t>(row)];
+    if (sequence && sequence->count) take_drafts(*sequence, row, tried);
+  }
+  return Status::ok;
+}
+
+// Gives a sequence the tokens of the last run: those that are equal to its draft, and the one after
+// these.
+void Generator::take_drafts(Sequence& sequence, int64_t slot, int64_t tried) {
+  const int64_t drafted = sequence.drafted, most = sequence.request->speculated;
+  counts_.drafted_tokens += static_cast<uint64_t>(drafted);
+  for (int64_t k = 0; k <= drafted; ++k) {
+    cached_counts_[static_cast<size_t>(slot)] = sequence.length();
+    const int32_t next = tokens_of(sequence)[sequence.length()];
+    if (!add_token(sequence, slot * tried + k)) return;
+    if (k == drafted) {
+      sequence.most_drafted = most;
+      return;
+    }
+    if (sequence.token != next) {
+      sequence.most_drafted = k + 1 < most ? k + 1 : most;
+      return;
+    }
+    ++counts_.accepted_tokens;
+  }
+}
+
+// Generates a token of each sequence whose prompt is in the cache.
+Status Generator::decode(husk_error* error) {
+  const int64_t tried = model_.verified ? find_drafts() : 1;
+  if (tried > 1) return verify(tried, error);
+  model_.clear();
+  int64_t rows = 0, end = 0;
+  Wanted wanted;
   for (size_t slot = 0; slot < slots_.size(); ++slot) {
     const Sequence* sequence = slots_[slot];
     if (!sequence || !sequence->count) continue;
     const auto row = static_cast<int64_t>(slot);
     const int64_t length = sequence->length();
     model_.set_token(row, sequence->token, length - 1);
-    model_.set_sampling(row, sequence->request->sampling_of(*sequence), length);
-    samples |= sequence->request->samples();
+    set_row(row, *sequence);
+    wanted.add(sequence->request->wanted());
     rows = row + 1;
     if (length > end) end = length;
   }
   if (rows == 0) return Status::ok;
   HUSK_TRY(model_.decode(rows, end, error));
-  HUSK_TRY(model_.finish(rows, samples, error));
+  for (int64_t row = 0; row < rows; ++row) {
+    Sequence* sequence = slots_[static_cast<size_t>(row)];
+    if (sequence && sequence->count) (void)allow(*sequence, row);
+  }
+  HUSK_TRY(model_.finish(rows, wanted, error));
   for (int64_t row = 0; row < rows; ++row) {
     Sequence* sequence = slots_[static_cast<size_t>(row)];
     if (!sequence || !sequence->count) continue;
     remember(*sequence, &sequence->token, 1, sequence->length() - 1);
-    add_token(*sequence, row);
+    (void)add_token(*sequence, row);
   }
   return Status::ok;
 }
@@ -334,19 +548,48 @@ Status Generator::decode(husk_error* error) {
 void Generator::end_all(const husk_error& why) {
   for (size_t slot = 0; slot < slots_.size(); ++slot) {
     cached_counts_[slot] = 0;
-    if (slots_[slot]) end(*slots_[slot], -1, 0, HUSK_TEXT_FAILED, &why);
+    if (slots_[slot]) end(*slots_[slot], {}, HUSK_TEXT_FAILED, &why);
   }
+}
+
+Status Generator::begin_step(husk_error* error) {
+  const Lock lock(mutex_);
+  if (is_stepping_) {
+    return fail(error, HUSK_INVALID_ARGUMENT, "a step of this generator is in progress");
+  }
+  is_stepping_ = true;
+  return Status::ok;
+}
+
+Status Generator::embed(const int32_t* tokens, size_t size, int32_t pooling, float* to,
+                        size_t capacity, size_t* count, husk_error* error) {
+  if (!model_.embeds()) {
+    return fail(error, HUSK_UNSUPPORTED,
+                "the file has no function embed: export it with --features embed");
+  }
+  if (pooling != HUSK_TEXT_MEAN && pooling != HUSK_TEXT_LAST) {
+    return fail(error, HUSK_INVALID_ARGUMENT,
+                "pooling is %d: give HUSK_TEXT_MEAN or HUSK_TEXT_LAST", pooling);
+  }
+  if (size < 1 || size > static_cast<size_t>(model_.chunk)) {
+    return fail(error, HUSK_INVALID_INPUT,
+                "the text has %zu tokens: the function embed of this file takes 1 to %lld", size,
+                static_cast<long long>(model_.chunk));
+  }
+  HUSK_TRY(model_.check_tokens(tokens, size, error));
+  HUSK_TRY(begin_step(error));
+  size_t found = 0;
+  const Status status = model_.embed(tokens, static_cast<int64_t>(size), pooling == HUSK_TEXT_LAST,
+                                     to, capacity, &found, error);
+  if (count) *count = found;
+  const Lock lock(mutex_);
+  is_stepping_ = false;
+  return status;
 }
 
 Status Generator::step(int32_t* more, husk_error* error) {
   const uint64_t begin = nanoseconds_now();
-  {
-    const Lock lock(mutex_);
-    if (is_stepping_) {
-      return fail(error, HUSK_INVALID_ARGUMENT, "a step of this generator is in progress");
-    }
-    is_stepping_ = true;
-  }
+  HUSK_TRY(begin_step(error));
   end_cancelled();
   admit();
   const uint64_t before = model_.nanoseconds;
@@ -446,6 +689,16 @@ husk_status husk_generator_cancel(husk_generator* generator, uint64_t number, hu
 husk_status husk_generator_step(husk_generator* generator, int32_t* more, husk_error* error) {
   if (!generator) return null_argument(error, "generator_step");
   return static_cast<husk_status>(generator->generator.step(more, error));
+}
+
+husk_status husk_generator_embed(husk_generator* generator, const int32_t* tokens,
+                                 size_t token_count, int32_t pooling, float* embedding,
+                                 size_t capacity, size_t* count, husk_error* error) {
+  if (!generator || !tokens || (!embedding && capacity)) {
+    return null_argument(error, "generator_embed");
+  }
+  return static_cast<husk_status>(
+      generator->generator.embed(tokens, token_count, pooling, embedding, capacity, count, error));
 }
 
 husk_status husk_generator_stats_get(husk_generator* generator, husk_generator_stats* out,

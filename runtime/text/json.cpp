@@ -23,6 +23,10 @@ Status Json::parse(Span source, husk_error* error) {
     return fail(error, HUSK_INVALID_FILE, "the JSON has %zu bytes, which are too many",
                 source.size);
   }
+  // JSON is UTF-8 (RFC 8259, section 8.1), and what reads its texts does not look again: PCRE2
+  // reads beyond a pattern that is none.
+  at_ = find_no_utf8(source);
+  if (at_ < source.size) return wrong("UTF-8");
   at_ = 0;
   values_.clear();
   texts_.clear();

@@ -16,6 +16,12 @@ struct JsonValue {
   size_t bytes;   // and its length
 };
 
+// The number of a value without its fraction, if it is one from 0 to `most`; else -1.
+inline int64_t whole(const JsonValue& value, double most) {
+  const bool fits = value.kind == JsonKind::number && value.number >= 0 && value.number <= most;
+  return fits ? static_cast<int64_t>(value.number) : -1;
+}
+
 // A parsed text. A member of an object is two values: its name, and its value.
 class Json {
  public:

@@ -8,7 +8,8 @@ namespace {
 
 constexpr int64_t kSpan = 64;  // caches are read up to a multiple of so many positions
 constexpr size_t kAlign = 256;
-constexpr DLDataType kInt64 = {kDLInt, 64, 1}, kFloat32 = {kDLFloat, 32, 1};
+constexpr DLDataType kInt64 = {kDLInt, 64, 1}, kInt32 = {kDLInt, 32, 1},
+                     kFloat32 = {kDLFloat, 32, 1};
 constexpr husk_value kNone = {HUSK_VALUE_NONE, 0, {nullptr}};
 
 // Adds the time of a scope to a sum.
@@ -73,6 +74,10 @@ Model::~Model() {
     husk_engine_free(engine_, device_rows_);
     husk_engine_free(engine_, device_found_);
     husk_engine_free(engine_, device_prompt_);
+    husk_engine_free(engine_, device_history_);
+    husk_engine_free(engine_, device_allowed_);
+    husk_engine_free(engine_, device_top_);
+    husk_engine_free(engine_, device_top_logprobs_);
     husk_engine_stream_destroy(engine_, stream_);
   }
   free(rows_);
@@ -90,6 +95,12 @@ Status Model::describe(const husk_program* program, husk_error* error) {
   HUSK_TRY(read_size(json, "slots", 1 << 16, slots, error));
   HUSK_TRY(read_size(json, "chunk", kMost, chunk, error));
   HUSK_TRY(read_size(json, "vocabulary", kMost, vocabulary, error));
+  const JsonValue* several = json.member(json.root(), "verify");
+  verified = several ? whole(*several, kMost) : 0;
+  if (verified < 0 || verified == 1 || verified > max_tokens) return no_model(error, "verify");
+  const JsonValue* likely = json.member(json.root(), "ranked");
+  ranked = likely ? whole(*likely, kMost) : 0;
+  if (ranked < 0 || ranked > vocabulary) return no_model(error, "ranked");
   const char* settings = metadata(program, "husk.text.generation");
   if (!settings) return Status::ok;
   HUSK_TRY(json.parse(Span(settings), error));
@@ -104,7 +115,9 @@ Status Model::describe(const husk_program* program, husk_error* error) {
   }
   if (json.has_true(json.root(), "do_sample")) {
     recommended.temperature = static_cast<float>(number_of(json, "temperature", 1));
-    recommended.top_k = static_cast<int64_t>(number_of(json, "top_k", 0));
+    const JsonValue* top_k = json.member(json.root(), "top_k");
+    recommended.top_k = top_k ? whole(*top_k, kMost) : 0;
+    if (recommended.top_k < 0) return no_model(error, "a number of tokens to draw from");
     recommended.top_p = static_cast<float>(number_of(json, "top_p", 1));
   }
   return Status::ok;
@@ -113,36 +126,63 @@ Status Model::describe(const husk_program* program, husk_error* error) {
 Status Model::find_functions(const husk_program* program, husk_error* error) {
   const struct {
     const char* name;
-    uint32_t inputs;
+    uint32_t inputs, outputs;
     uint32_t* number;
-  } functions[] = {{"prefill", 4, &prefill_}, {"decode", 3, &decode_}, {"sample", 6, &sample_}};
+    bool is_optional;
+  } functions[] = {{"prefill", 4, 2, &prefill_, false}, {"decode", 3, 2, &decode_, false},
+                   {"sample", 7, 2, &sample_, false},   {"copy", 4, 1, &copy_, true},
+                   {"adjust", 8, 1, &adjust_, true},    {"rank", 2, 3, &rank_, true},
+                   {"verify", 3, 2, &verify_, true},    {"embed", 1, 2, &embed_, true}};
   for (const auto& function : functions) {
     const husk_status status = husk_program_find_function(program, function.name, function.number,
                                                           error);
+    if (status == HUSK_NOT_FOUND && function.is_optional) {
+      *function.number = kNoFunction;
+      continue;
+    }
     if (status == HUSK_NOT_FOUND) return no_model(error, function.name);
     HUSK_TRY(to_status(status));
     if (husk_program_input_count(program, *function.number) != function.inputs ||
-        husk_program_output_count(program, *function.number) != 2) {
+        husk_program_output_count(program, *function.number) != function.outputs) {
       return fail(error, HUSK_INVALID_FILE,
                   "the function %s of the file is not that of a language model", function.name);
     }
   }
-  return Status::ok;
+  return verified && verify_ == kNoFunction ? no_model(error, "verify") : Status::ok;
 }
 
 Status Model::allocate(husk_error* error) {
-  const auto count = static_cast<size_t>(slots);
+  const auto count = static_cast<size_t>(most_rows());
   column_bytes_ = (count * sizeof(int64_t) + kAlign - 1) / kAlign * kAlign;
   const size_t prompt = static_cast<size_t>(chunk) * sizeof(int64_t);
   rows_ = static_cast<char*>(calloc(kColumns, column_bytes_));
   found_ = static_cast<char*>(calloc(kFounds, column_bytes_));
   prompt_ = static_cast<int64_t*>(malloc(prompt));
   if (!rows_ || !found_ || !prompt_) {
-    return fail(error, HUSK_OUT_OF_MEMORY, "no memory for %zu slots", count);
+    return fail(error, HUSK_OUT_OF_MEMORY, "no memory for %zu rows", count);
   }
   HUSK_TRY(to_status(husk_engine_alloc(engine_, kColumns * column_bytes_, &device_rows_, error)));
   HUSK_TRY(to_status(husk_engine_alloc(engine_, kFounds * column_bytes_, &device_found_, error)));
-  return to_status(husk_engine_alloc(engine_, prompt, &device_prompt_, error));
+  HUSK_TRY(to_status(husk_engine_alloc(engine_, prompt, &device_prompt_, error)));
+  return controls() ? allocate_controls(error) : Status::ok;
+}
+
+Status Model::allocate_controls(husk_error* error) {
+  const auto rows = static_cast<size_t>(slots), top = static_cast<size_t>(ranked);
+  if (!top) return no_model(error, "ranked");
+  HUSK_TRY(past_.resize(rows, error));
+  HUSK_TRY(history_.resize(rows * static_cast<size_t>(max_tokens + 1), error));
+  HUSK_TRY(allowed_.resize(rows * allowed_words(), error));
+  HUSK_TRY(top_.resize(rows * top, error));
+  HUSK_TRY(top_logprobs_.resize(rows * top, error));
+  HUSK_TRY(top_tokens_.resize(top, error));
+  const auto allocate_on_device = [&](size_t bytes, void** memory) {
+    return to_status(husk_engine_alloc(engine_, bytes, memory, error));
+  };
+  HUSK_TRY(allocate_on_device(history_.size() * sizeof(int64_t), &device_history_));
+  HUSK_TRY(allocate_on_device(allowed_.size() * sizeof(uint32_t), &device_allowed_));
+  HUSK_TRY(allocate_on_device(top_.size() * sizeof(int64_t), &device_top_));
+  return allocate_on_device(top_logprobs_.size() * sizeof(float), &device_top_logprobs_);
 }
 
 Status Model::open(husk_engine* engine, husk_program* program, const husk_session_options* options,
@@ -158,27 +198,76 @@ Status Model::open(husk_engine* engine, husk_program* program, const husk_sessio
   return allocate(error);
 }
 
+Status Model::check_tokens(const int32_t* tokens, size_t count, husk_error* error) const {
+  for (size_t i = 0; i < count; ++i) {
+    if (tokens[i] < 0 || tokens[i] >= vocabulary) {
+      return fail(error, HUSK_INVALID_INPUT, "no token has the number %d: there are %lld",
+                  tokens[i], static_cast<long long>(vocabulary));
+    }
+  }
+  return Status::ok;
+}
+
 void Model::clear() {
   has_rows_ = false;
   memset(rows_, 0, kColumns * column_bytes_);
   for (int64_t i = 0; i < slots; ++i) {
     // No token sees this position.
     reinterpret_cast<int64_t*>(host(kPositions))[i] = max_tokens;
-    reinterpret_cast<float*>(host(kTopP))[i] = 1;
   }
+  for (int64_t i = 0; i < most_rows(); ++i) {
+    reinterpret_cast<float*>(host(kTopP))[i] = 1;
+    reinterpret_cast<float*>(host(kRepetition))[i] = 1;
+  }
+  for (Past& past : past_) past = {};
+  if (!allowed_.empty()) memset(allowed_.data(), 0xFF, allowed_.size() * sizeof(uint32_t));
+}
+
+void Model::set_position(int64_t row, int64_t position) {
+  reinterpret_cast<int64_t*>(host(kPositions))[row] = position;
 }
 
 void Model::set_token(int64_t row, int64_t token, int64_t position) {
   reinterpret_cast<int64_t*>(host(kTokens))[row] = token;
-  reinterpret_cast<int64_t*>(host(kPositions))[row] = position;
+  set_position(row, position);
+}
+
+void Model::set_token_of(int64_t slot, int64_t k, int64_t count, int64_t token) {
+  reinterpret_cast<int64_t*>(host(kTokens))[slot * count + k] = token;
 }
 
 void Model::set_sampling(int64_t row, const Sampling& sampling, int64_t position) {
   reinterpret_cast<float*>(host(kTemperature))[row] = sampling.temperature;
   reinterpret_cast<float*>(host(kTopP))[row] = sampling.top_p;
+  reinterpret_cast<float*>(host(kMinP))[row] = sampling.min_p;
   reinterpret_cast<int64_t*>(host(kTopK))[row] = sampling.top_k;
   reinterpret_cast<int64_t*>(host(kSeeds))[row] = sampling.seed;
   reinterpret_cast<int64_t*>(host(kDraws))[row] = position;
+}
+
+void Model::set_controls(int64_t row, const Controls& controls, const int32_t* tokens,
+                         int64_t count, int64_t prompt) {
+  reinterpret_cast<float*>(host(kRepetition))[row] = controls.repetition;
+  reinterpret_cast<float*>(host(kPresence))[row] = controls.presence;
+  reinterpret_cast<float*>(host(kFrequency))[row] = controls.frequency;
+  reinterpret_cast<int64_t*>(host(kLengths))[row] = count;
+  reinterpret_cast<int64_t*>(host(kPrompts))[row] = prompt;
+  past_[static_cast<size_t>(row)] = {tokens, count};
+}
+
+uint32_t* Model::allowed(int64_t row) {
+  return allowed_.data() + static_cast<size_t>(row) * allowed_words();
+}
+
+bool Model::allows_any(int64_t row) {
+  uint32_t* words = allowed(row);
+  const size_t count = allowed_words();
+  const auto rest = static_cast<uint32_t>(vocabulary % 32);
+  if (rest) words[count - 1] &= (1u << rest) - 1;  // bits without a token
+  for (size_t i = 0; i < count; ++i) {
+    if (words[i]) return true;
+  }
+  return false;
 }
 
 husk_value Model::span(int64_t end) const {
@@ -198,9 +287,16 @@ husk_value Model::tensor(DLTensor& tensor, void* memory, int64_t* size, DLDataTy
   return value;
 }
 
+husk_value Model::table(DLTensor& to, void* memory, int64_t* sizes, DLDataType type) const {
+  const husk_value value = tensor(to, memory, sizes, type);
+  to.ndim = 2;
+  return value;
+}
+
 husk_value Model::column(DLTensor& to, Column which, int64_t* rows) const {
+  const bool is_whole = which < kTemperature || which == kLengths || which == kPrompts;
   return tensor(to, static_cast<char*>(device_rows_) + static_cast<size_t>(which) * column_bytes_,
-                rows, which < kTemperature ? kInt64 : kFloat32);
+                rows, is_whole ? kInt64 : kFloat32);
 }
 
 Status Model::upload(void* to, const void* from, size_t bytes, husk_error* error) {
@@ -210,21 +306,21 @@ Status Model::upload(void* to, const void* from, size_t bytes, husk_error* error
 // Brings the columns to the device, if it does not have them.
 Status Model::upload_rows(husk_error* error) {
   if (has_rows_) return Status::ok;
-  HUSK_TRY(upload(device_rows_, rows_, kColumns * column_bytes_, error));
+  HUSK_TRY(upload(device_rows_, rows_, column_count() * column_bytes_, error));
   has_rows_ = true;
   return Status::ok;
 }
 
-// Runs a function with two outputs, of which the first has memory.
 Status Model::run(uint32_t function, const husk_value* inputs, uint32_t count, husk_value* outputs,
-                  husk_error* error) {
-  const husk_value second = outputs[1];
-  husk_status status = husk_session_run(session_, function, stream_, inputs, count, outputs, 2,
-                                        error);
+                  uint32_t output_count, husk_error* error) {
+  const husk_value last = outputs[output_count - 1];  // those before it have memory
+  husk_status status = husk_session_run(session_, function, stream_, inputs, count, outputs,
+                                        output_count, error);
   if (status == HUSK_NEEDS_RESIZE) {
     HUSK_TRY(to_status(husk_session_resize(session_, function, inputs, count, error)));
-    outputs[1] = second;
-    status = husk_session_run(session_, function, stream_, inputs, count, outputs, 2, error);
+    outputs[output_count - 1] = last;
+    status = husk_session_run(session_, function, stream_, inputs, count, outputs, output_count,
+                              error);
   }
   is_damaged_ = status != HUSK_OK;
   return to_status(status);
@@ -241,7 +337,7 @@ Status Model::prefill(const int32_t* tokens, int64_t count, int64_t slot, int64_
   const husk_value inputs[] = {tensor(chunk_tensor, device_prompt_, &count, kInt64), integer(slot),
                                integer(position), span(position + count)};
   husk_value outputs[] = {tensor(next_tensor, device_found_, &one, kInt64), kNone};
-  HUSK_TRY(run(prefill_, inputs, 4, outputs, error));
+  HUSK_TRY(run(prefill_, inputs, 4, outputs, 2, error));
   logits_ = outputs[1].as.tensor;
   return Status::ok;
 }
@@ -254,26 +350,142 @@ Status Model::decode(int64_t rows, int64_t end, husk_error* error) {
   const husk_value inputs[] = {column(tensors[0], kTokens, &rows),
                                column(tensors[1], kPositions, &rows), span(end)};
   husk_value outputs[] = {tensor(next_tensor, device_found_, &rows, kInt64), kNone};
-  HUSK_TRY(run(decode_, inputs, 3, outputs, error));
+  HUSK_TRY(run(decode_, inputs, 3, outputs, 2, error));
   logits_ = outputs[1].as.tensor;
   return Status::ok;
 }
 
-Status Model::finish(int64_t rows, bool samples, husk_error* error) {
+Status Model::verify(int64_t rows, int64_t count, int64_t end, husk_error* error) {
   const Timed timed(nanoseconds);
-  is_damaged_ = true;  // an error of the device may come from any run before
+  is_damaged_ = false;
+  HUSK_TRY(upload_rows(error));
+  DLTensor tensors[2], next_tensor;
+  int64_t sizes[] = {rows, count}, all = rows * count;
+  const husk_value inputs[] = {table(tensors[0], device_rows_, sizes, kInt64),
+                               column(tensors[1], kPositions, &rows), span(end)};
+  husk_value outputs[] = {tensor(next_tensor, device_found_, &all, kInt64), kNone};
+  HUSK_TRY(run(verify_, inputs, 3, outputs, 2, error));
+  logits_ = outputs[1].as.tensor;
+  return Status::ok;
+}
+
+Status Model::embed(const int32_t* tokens, int64_t count, bool last, float* to, size_t capacity,
+                    size_t* size, husk_error* error) {
+  const Timed timed(nanoseconds);
+  for (int64_t i = 0; i < count; ++i) prompt_[i] = tokens[i];
+  HUSK_TRY(upload(device_prompt_, prompt_, static_cast<size_t>(count) * sizeof(int64_t), error));
+  DLTensor text;
+  const husk_value input = tensor(text, device_prompt_, &count, kInt64);
+  husk_value outputs[] = {kNone, kNone};
+  husk_status status = husk_session_run(session_, embed_, stream_, &input, 1, outputs, 2, error);
+  if (status == HUSK_NEEDS_RESIZE) {
+    HUSK_TRY(to_status(husk_session_resize(session_, embed_, &input, 1, error)));
+    outputs[0] = outputs[1] = kNone;
+    status = husk_session_run(session_, embed_, stream_, &input, 1, outputs, 2, error);
+  }
+  HUSK_TRY(to_status(status));
+  const DLTensor* hidden = outputs[0].as.tensor;
+  *size = static_cast<size_t>(hidden->shape[1]);
+  const size_t written = *size < capacity ? *size : capacity;
+  const DLTensor* from = last ? hidden : outputs[1].as.tensor;
+  const char* data = static_cast<const char*>(from->data) + from->byte_offset;
+  if (last) data += static_cast<size_t>(count - 1) * *size * sizeof(float);
+  if (written) {
+    HUSK_TRY(to_status(
+        husk_engine_download(engine_, stream_, to, data, written * sizeof(float), error)));
+  }
+  return to_status(husk_session_wait(session_, error));
+}
+
+Status Model::copy(int64_t source, int64_t slot, int64_t position, int64_t count,
+                   husk_error* error) {
+  const Timed timed(nanoseconds);
+  is_damaged_ = false;
+  const husk_value inputs[] = {integer(source), integer(slot), integer(position), integer(count)};
+  husk_value end = kNone;
+  return run(copy_, inputs, 4, &end, 1, error);
+}
+
+// Applies penalties and masks to the logits of the last run.
+Status Model::adjust(int64_t rows, DLTensor** logits, husk_error* error) {
+  int64_t longest = 1;
+  for (int64_t row = 0; row < rows; ++row) {
+    const Past& past = past_[static_cast<size_t>(row)];
+    if (past.count > longest) longest = past.count;
+  }
+  longest = (longest + kSpan - 1) / kSpan * kSpan;
+  if (longest > max_tokens + 1) longest = max_tokens + 1;
+  const auto width = static_cast<size_t>(longest);
+  for (int64_t row = 0; row < rows; ++row) {
+    const Past& past = past_[static_cast<size_t>(row)];
+    int64_t* to = history_.data() + static_cast<size_t>(row) * width;
+    memset(to, 0, width * sizeof(int64_t));
+    for (int64_t i = 0; i < past.count; ++i) to[i] = past.tokens[i];
+  }
+  const auto count = static_cast<size_t>(rows);
+  HUSK_TRY(upload_rows(error));
+  HUSK_TRY(upload(device_history_, history_.data(), count * width * sizeof(int64_t), error));
+  HUSK_TRY(
+      upload(device_allowed_, allowed_.data(), count * allowed_words() * sizeof(uint32_t), error));
+  int64_t history_sizes[] = {rows, longest};
+  int64_t allowed_sizes[] = {rows, static_cast<int64_t>(allowed_words())};
+  DLTensor tensors[7];
+  const husk_value inputs[] = {{HUSK_VALUE_TENSOR, 0, {logits_}},
+                               table(tensors[0], device_history_, history_sizes, kInt64),
+                               column(tensors[1], kLengths, &rows),
+                               column(tensors[2], kPrompts, &rows),
+                               column(tensors[3], kRepetition, &rows),
+                               column(tensors[4], kPresence, &rows),
+                               column(tensors[5], kFrequency, &rows),
+                               table(tensors[6], device_allowed_, allowed_sizes, kInt32)};
+  husk_value output = kNone;
+  HUSK_TRY(run(adjust_, inputs, 8, &output, 1, error));
+  *logits = output.as.tensor;
+  return Status::ok;
+}
+
+Status Model::sample(int64_t rows, DLTensor* logits, husk_error* error) {
+  HUSK_TRY(upload_rows(error));
+  husk_value inputs[7] = {{HUSK_VALUE_TENSOR, 0, {logits}}};
+  DLTensor tensors[8];
+  static constexpr Column kInputs[] = {kTemperature, kTopK, kTopP, kMinP, kSeeds, kDraws};
+  for (int i = 0; i < 6; ++i) inputs[i + 1] = column(tensors[i], kInputs[i], &rows);
+  char* const logprobs = static_cast<char*>(device_found_) + kLogprobs * column_bytes_;
+  husk_value outputs[] = {tensor(tensors[6], device_found_, &rows, kInt64),
+                          tensor(tensors[7], logprobs, &rows, kFloat32)};
+  return run(sample_, inputs, 7, outputs, 2, error);
+}
+
+// Log-probabilities of the tokens that `sample` has drawn, and of the most likely ones, by the
+// logits of the last run.
+Status Model::rank(int64_t rows, husk_error* error) {
+  DLTensor tensors[4];
+  int64_t sizes[] = {rows, ranked};
+  char* const logprobs = static_cast<char*>(device_found_) + kLogprobs * column_bytes_;
+  const husk_value inputs[] = {{HUSK_VALUE_TENSOR, 0, {logits_}},
+                               tensor(tensors[0], device_found_, &rows, kInt64)};
+  husk_value outputs[] = {tensor(tensors[1], logprobs, &rows, kFloat32),
+                          table(tensors[2], device_top_, sizes, kInt64),
+                          table(tensors[3], device_top_logprobs_, sizes, kFloat32)};
+  HUSK_TRY(run(rank_, inputs, 2, outputs, 3, error));
+  const auto count = static_cast<size_t>(rows) * static_cast<size_t>(ranked);
+  HUSK_TRY(to_status(husk_engine_download(engine_, stream_, top_.data(), device_top_,
+                                          count * sizeof(int64_t), error)));
+  return to_status(husk_engine_download(engine_, stream_, top_logprobs_.data(),
+                                        device_top_logprobs_, count * sizeof(float), error));
+}
+
+Status Model::finish(int64_t rows, const Wanted& wanted, husk_error* error) {
+  const Timed timed(nanoseconds);
+  DLTensor* logits = logits_;
   size_t bytes = static_cast<size_t>(rows) * sizeof(int64_t);
-  if (samples) {
-    HUSK_TRY(upload_rows(error));
-    husk_value inputs[6] = {{HUSK_VALUE_TENSOR, 0, {logits_}}};
-    DLTensor tensors[7];
-    static constexpr Column kInputs[] = {kTemperature, kTopK, kTopP, kSeeds, kDraws};
-    for (int i = 0; i < 5; ++i) inputs[i + 1] = column(tensors[i], kInputs[i], &rows);
-    char* const logprobs = static_cast<char*>(device_found_) + kLogprobs * column_bytes_;
-    husk_value outputs[] = {tensor(tensors[5], device_found_, &rows, kInt64),
-                            tensor(tensors[6], logprobs, &rows, kFloat32)};
-    HUSK_TRY(run(sample_, inputs, 6, outputs, error));
-    is_damaged_ = true;
+  is_damaged_ = true;  // an error of the device may come from any run before
+  if (wanted.adjusts) HUSK_TRY(adjust(rows, &logits, error));
+  if (wanted.samples || wanted.adjusts) HUSK_TRY(sample(rows, logits, error));
+  is_damaged_ = true;
+  if (wanted.ranks) HUSK_TRY(rank(rows, error));
+  is_damaged_ = true;
+  if (wanted.samples || wanted.adjusts || wanted.ranks) {
     bytes = kLogprobs * column_bytes_ + static_cast<size_t>(rows) * sizeof(float);
   }
   HUSK_TRY(to_status(husk_engine_download(engine_, stream_, found_, device_found_, bytes, error)));
@@ -282,17 +494,20 @@ Status Model::finish(int64_t rows, bool samples, husk_error* error) {
   return Status::ok;
 }
 
-int32_t Model::token(int64_t row) const {
+Chosen Model::chosen(int64_t row, uint32_t top) {
+  Chosen result;
+  const auto at = static_cast<size_t>(row);
   int64_t token;
-  memcpy(&token, found_ + static_cast<size_t>(row) * sizeof token, sizeof token);
-  return static_cast<int32_t>(token);
-}
-
-float Model::logprob(int64_t row) const {
-  float logprob;
-  memcpy(&logprob, found_ + kLogprobs * column_bytes_ + static_cast<size_t>(row) * sizeof logprob,
-         sizeof logprob);
-  return logprob;
+  memcpy(&token, found_ + at * sizeof token, sizeof token);
+  result.token = static_cast<int32_t>(token);
+  memcpy(&result.logprob, found_ + kLogprobs * column_bytes_ + at * sizeof(float), sizeof(float));
+  if (top == 0) return result;
+  const size_t first = at * static_cast<size_t>(ranked);
+  for (size_t i = 0; i < top; ++i) top_tokens_[i] = static_cast<int32_t>(top_[first + i]);
+  result.top_count = top;
+  result.top_tokens = top_tokens_.data();
+  result.top_logprobs = top_logprobs_.data() + first;
+  return result;
 }
 
 }  // namespace husk::text

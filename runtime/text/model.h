@@ -10,8 +10,33 @@ namespace husk::text {
 
 // How the next token of a row is drawn.
 struct Sampling {
-  float temperature = 0, top_p = 1;
+  float temperature = 0, top_p = 1, min_p = 0;
   int64_t top_k = 0, seed = 0;
+};
+
+// These settings change the logits of a row before a token is drawn.
+struct Controls {
+  float repetition = 1, presence = 0, frequency = 0;
+};
+
+// The token of a row, and the most likely ones.
+struct Chosen {
+  int32_t token = -1;
+  float logprob = 0;
+  uint32_t top_count = 0;
+  const int32_t* top_tokens = nullptr;
+  const float* top_logprobs = nullptr;
+};
+
+// `Model::finish` computes these from logits, beside the most likely token.
+struct Wanted {
+  bool samples = false, adjusts = false, ranks = false;
+
+  void add(const Wanted& other) {
+    samples |= other.samples;
+    adjusts |= other.adjusts;
+    ranks |= other.ranks;
+  }
 };
 
 uint64_t nanoseconds_now();
@@ -30,9 +55,14 @@ class Model {
 
   // These fields are those of the artifact's metadata.
   int64_t max_tokens = 0, slots = 0, chunk = 0, vocabulary = 0;
-  List<int32_t> ends;        // the tokens that end a text
+  int64_t verified = 0;  // tokens of a slot that `verify` takes; 0: the file has no such function
+  int64_t ranked = 0;  // the most likely tokens that `rank` gives; 0: the file has no such function
+  List<int32_t> ends;  // the tokens that end a text
   Sampling recommended;      // by the model's author
   uint64_t nanoseconds = 0;  // of all runs
+
+  // Refuses numbers that no token has.
+  Status check_tokens(const int32_t* tokens, size_t count, husk_error* error) const;
 
   // The rows of the next run: row number i is the sequence in slot i, or the only one of `prefill`.
   // `clear` makes all rows such that take no part.
@@ -40,49 +70,111 @@ class Model {
   void set_token(int64_t row, int64_t token, int64_t position);
   // The row gets a token that is drawn, at a position of its random numbers.
   void set_sampling(int64_t row, const Sampling& sampling, int64_t position);
+  // The row has these tokens already, of which the first ones are its prompt. They are read by
+  // `finish`.
+  void set_controls(int64_t row, const Controls& controls, const int32_t* tokens, int64_t count,
+                    int64_t prompt);
+  // The bits of the tokens that a row may get; those of all tokens are set after `clear`.
+  uint32_t* allowed(int64_t row);
+  size_t allowed_words() const { return (static_cast<size_t>(vocabulary) + 31) / 32; }
+  bool allows_any(int64_t row);
 
   // Takes tokens of a prompt, of which the first is at `position` of the slot.
   Status prefill(const int32_t* tokens, int64_t count, int64_t slot, int64_t position,
                  husk_error* error);
   // Takes a token of each of the first `rows` slots. `end` is one more than the largest position.
   Status decode(int64_t rows, int64_t end, husk_error* error);
-  // Reads the tokens that follow the last run, for its rows; with `samples`, those that are drawn,
-  // and their log-probabilities.
-  Status finish(int64_t rows, bool samples, husk_error* error);
-  int32_t token(int64_t row) const;
-  float logprob(int64_t row) const;
+  // Takes `count` tokens (2 and more) of each of the first `rows` slots, of which the first one is
+  // at the position of the slot's row. Row number i * count + k is what follows token k of slot i.
+  Status verify(int64_t rows, int64_t count, int64_t end, husk_error* error);
+  void set_position(int64_t row, int64_t position);
+  // Sets token number k of a slot for `verify`.
+  void set_token_of(int64_t slot, int64_t k, int64_t count, int64_t token);
+  bool embeds() const { return embed_ != kNoFunction; }
+  // Writes the mean of the hidden states of a text, or that of its last token.
+  Status embed(const int32_t* tokens, int64_t count, bool last, float* to, size_t capacity,
+               size_t* size, husk_error* error);
+  // Gives `slot` what `source` has at `count` positions from `position` on, if the file can.
+  bool copies() const { return copy_ != kNoFunction; }
+  Status copy(int64_t source, int64_t slot, int64_t position, int64_t count, husk_error* error);
+  bool controls() const { return adjust_ != kNoFunction && rank_ != kNoFunction; }
+  // Reads the tokens that follow the last run, for its rows. Log-probabilities are those of the
+  // model's logits, and come with `samples`, if nothing adjusts these, or with `ranks`.
+  Status finish(int64_t rows, const Wanted& wanted, husk_error* error);
+  // Valid until the next call. `top` is how many of the most likely tokens it has, at most
+  // `ranked`.
+  Chosen chosen(int64_t row, uint32_t top);
   // Whether the caches may have changed in the call that failed last.
   bool is_damaged() const { return is_damaged_; }
 
  private:
   // The columns of the rows lie one after the other in one block of memory, so that one copy brings
   // them to the device.
-  enum Column { kTokens, kPositions, kTopK, kSeeds, kDraws, kTemperature, kTopP, kColumns };
+  enum Column {
+    kTokens,
+    kPositions,
+    kTopK,
+    kSeeds,
+    kDraws,
+    kTemperature,
+    kTopP,
+    kMinP,
+    // These belong to `adjust`.
+    kLengths,
+    kPrompts,
+    kRepetition,
+    kPresence,
+    kFrequency,
+    kColumns
+  };
   // Likewise what comes back.
   enum Found { kNext, kLogprobs, kFounds };
 
+  // How many rows of logits a run may have.
+  int64_t most_rows() const { return verified ? slots * verified : slots; }
   Status describe(const husk_program* program, husk_error* error);
   Status find_functions(const husk_program* program, husk_error* error);
   Status allocate(husk_error* error);
+  Status allocate_controls(husk_error* error);
+  Status adjust(int64_t rows, DLTensor** logits, husk_error* error);
+  Status rank(int64_t rows, husk_error* error);
+  Status sample(int64_t rows, DLTensor* logits, husk_error* error);
   Status run(uint32_t function, const husk_value* inputs, uint32_t count, husk_value* outputs,
-             husk_error* error);
+             uint32_t output_count, husk_error* error);
   Status upload(void* to, const void* from, size_t bytes, husk_error* error);
   Status upload_rows(husk_error* error);
   husk_value tensor(DLTensor& tensor, void* memory, int64_t* size, DLDataType type) const;
+  husk_value table(DLTensor& tensor, void* memory, int64_t* sizes, DLDataType type) const;
   husk_value column(DLTensor& tensor, Column which, int64_t* rows) const;
   husk_value span(int64_t end) const;
+  size_t column_count() const { return controls() ? kColumns : kLengths; }
   char* host(Column which) const { return rows_ + static_cast<size_t>(which) * column_bytes_; }
+
+  static constexpr uint32_t kNoFunction = UINT32_MAX;
 
   husk_engine* engine_ = nullptr;
   husk_session* session_ = nullptr;
   void* stream_ = nullptr;
   DLDevice device_ = {};
-  uint32_t prefill_ = 0, decode_ = 0, sample_ = 0;
+  uint32_t prefill_ = 0, decode_ = 0, sample_ = 0, copy_ = kNoFunction;
+  uint32_t adjust_ = kNoFunction, rank_ = kNoFunction, verify_ = kNoFunction, embed_ = kNoFunction;
   size_t column_bytes_ = 0;
   char* rows_ = nullptr;       // the columns, in host memory
   char* found_ = nullptr;      // what has come back
   int64_t* prompt_ = nullptr;  // the tokens of a chunk
   void *device_rows_ = nullptr, *device_found_ = nullptr, *device_prompt_ = nullptr;
+  // With `controls`: the tokens that each row has, and how many; the masks; the most likely tokens.
+  struct Past {
+    const int32_t* tokens;
+    int64_t count;
+  };
+  List<Past> past_;
+  List<int64_t> history_, top_;
+  List<uint32_t> allowed_;
+  List<float> top_logprobs_;
+  List<int32_t> top_tokens_;  // of the row that was asked for
+  void *device_history_ = nullptr, *device_allowed_ = nullptr;
+  void *device_top_ = nullptr, *device_top_logprobs_ = nullptr;
   DLTensor* logits_ = nullptr;  // of the last run, in memory of the session
   bool has_rows_ = false;       // the device has the columns
   bool is_damaged_ = false;

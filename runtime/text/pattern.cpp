@@ -43,10 +43,12 @@ Status translated(Span pattern, List<char>& to, husk_error* error) {
 }
 
 Status compile(Span text, uint32_t options, pcre2_code_8** code, husk_error* error) {
+  // Patterns come from JSON, which is UTF-8.
+  options |= PCRE2_UTF | PCRE2_NO_UTF_CHECK;
   int number;
   PCRE2_SIZE place;
-  *code = pcre2_compile_8(reinterpret_cast<PCRE2_SPTR8>(text.data), text.size,
-                          PCRE2_UTF | PCRE2_NO_UTF_CHECK | options, &number, &place, nullptr);
+  *code = pcre2_compile_8(reinterpret_cast<PCRE2_SPTR8>(text.data), text.size, options, &number,
+                          &place, nullptr);
   if (!*code) {
     char reason[120] = "";
     pcre2_get_error_message_8(number, reinterpret_cast<PCRE2_UCHAR8*>(reason), sizeof reason);
@@ -63,7 +65,8 @@ Status compile(Span text, uint32_t options, pcre2_code_8** code, husk_error* err
 Status compile_pattern(Span pattern, pcre2_code_8** code, husk_error* error) {
   List<char> text;
   HUSK_TRY(translated(pattern, text, error));
-  return compile({text.data(), text.size()}, PCRE2_UCP, code, error);
+  // \C would match a part of a character.
+  return compile({text.data(), text.size()}, PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, code, error);
 }
 
 Status compile_literal(Span text, pcre2_code_8** code, husk_error* error) {

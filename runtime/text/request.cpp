@@ -59,7 +59,7 @@ Status Sequence::add(const Model& model, int32_t next_token, int32_t* reason, hu
   return *reason == HUSK_TEXT_GOES_ON ? Status::ok : finish(reason, error);
 }
 
-bool Sequence::give(int32_t part_token, float logprob, int32_t reason, const husk_error* why) {
+bool Sequence::give(const Chosen& chosen, int32_t reason, const husk_error* why) {
   const Span text = held.certain(reason != HUSK_TEXT_GOES_ON);
   husk_text_part part = {};
   part.struct_size = sizeof part;
@@ -67,8 +67,11 @@ bool Sequence::give(int32_t part_token, float logprob, int32_t reason, const hus
   part.request = request->number;
   part.text = text.size ? text.data : "";
   part.bytes = text.size;
-  part.token = part_token;
-  part.logprob = logprob;
+  part.token = chosen.token;
+  part.logprob = request->gives_logprobs ? chosen.logprob : 0;
+  part.top_tokens = chosen.top_tokens;
+  part.top_logprobs = chosen.top_logprobs;
+  part.top_count = chosen.top_count;
   part.reason = reason;
   part.tokens = static_cast<uint64_t>(count);
   part.prompt = request->prompt.size();
@@ -118,13 +121,7 @@ Status Request::read_prompt(const husk_text_request& from, const Model& model,
                 "it, or export the model with a larger max_tokens",
                 prompt.size(), static_cast<long long>(model.max_tokens));
   }
-  for (const int32_t one : prompt) {
-    if (one < 0 || one >= model.vocabulary) {
-      return fail(error, HUSK_INVALID_INPUT, "no token has the number %d: there are %lld", one,
-                  static_cast<long long>(model.vocabulary));
-    }
-  }
-  return Status::ok;
+  return model.check_tokens(prompt.data(), prompt.size(), error);
 }
 
 Status Request::read_sampling(const husk_text_request& from, husk_error* error) {
@@ -138,14 +135,68 @@ Status Request::read_sampling(const husk_text_request& from, husk_error* error) 
   if (!(from.top_p >= 0 && from.top_p <= 1)) {
     return wrong_setting(error, "top_p", static_cast<double>(from.top_p), "a number from 0 to 1");
   }
+  if (!(from.min_p >= 0 && from.min_p <= 1)) {
+    return wrong_setting(error, "min_p", static_cast<double>(from.min_p), "a number from 0 to 1");
+  }
   sampling.temperature = from.temperature;
   sampling.top_k = from.top_k;
   sampling.top_p = from.top_p > 0 ? from.top_p : 1;
+  sampling.min_p = from.min_p;
   sampling.seed = from.seed;
   gives_logprobs = from.logprobs != 0;
   ignores_end = from.ignore_end != 0;
   most = from.max_new_tokens;
   return Status::ok;
+}
+
+Status Request::read_controls(const husk_text_request& from, const Model& model,
+                              husk_error* error) {
+  if (from.repetition_penalty < 0 || !isfinite(from.repetition_penalty)) {
+    return wrong_setting(error, "repetition_penalty", static_cast<double>(from.repetition_penalty),
+                         "a number above 0, or 0 for none");
+  }
+  if (!isfinite(from.presence_penalty)) {
+    return wrong_setting(error, "presence_penalty", static_cast<double>(from.presence_penalty),
+                         "a finite number");
+  }
+  if (!isfinite(from.frequency_penalty)) {
+    return wrong_setting(error, "frequency_penalty", static_cast<double>(from.frequency_penalty),
+                         "a finite number");
+  }
+  controls.repetition = from.repetition_penalty > 0 ? from.repetition_penalty : 1;
+  controls.presence = from.presence_penalty;
+  controls.frequency = from.frequency_penalty;
+  allow_ = from.allow;
+  if (from.speculate && !model.verified) {
+    return fail(error, HUSK_UNSUPPORTED,
+                "the file cannot speculate: export it with --features verify, or set speculate "
+                "to 0");
+  }
+  speculated = from.speculate < model.verified ? from.speculate : model.verified - 1;
+  top = from.top_logprobs;
+  if ((adjusts() || top) && !model.controls()) {
+    return fail(error, HUSK_UNSUPPORTED,
+                "the file has no penalties, masks of tokens and most likely tokens: export it with "
+                "--features controls");
+  }
+  if (int64_t{top} > model.ranked) {
+    return fail(error, HUSK_INVALID_ARGUMENT, "top_logprobs is %u: give %lld at most", top,
+                static_cast<long long>(model.ranked));
+  }
+  return Status::ok;
+}
+
+bool Request::ask(const Sequence& sequence, const int32_t* tokens, uint32_t* allowed,
+                  size_t words) const {
+  husk_text_choice choice = {};
+  choice.struct_size = sizeof choice;
+  choice.sample = sequence.sample;
+  choice.request = number;
+  choice.tokens = tokens;
+  choice.token_count = static_cast<size_t>(sequence.count);
+  choice.allowed = allowed;
+  choice.word_count = words;
+  return allow_(user_, &choice) == 0;
 }
 
 Status Request::make_sequences(uint32_t wanted, const husk_tokenizer* tokenizer,
@@ -159,6 +210,7 @@ Status Request::make_sequences(uint32_t wanted, const husk_tokenizer* tokenizer,
     Sequence& sequence = *::new (static_cast<void*>(sequences + count)) Sequence();
     sequence.request = this;
     sequence.sample = count;
+    sequence.most_drafted = speculated;
   }
   left = count;
   for (uint32_t i = 0; tokenizer && i < count; ++i) {
@@ -178,6 +230,7 @@ Status Request::read(const husk_text_request& from, const Model& model,
   part_ = from.part;
   user_ = from.user;
   HUSK_TRY(read_sampling(from, error));
+  HUSK_TRY(read_controls(from, model, error));
   for (size_t i = 0; i < from.stop_count; ++i) {
     const Span stop(from.stops[i].text, from.stops[i].bytes);
     if (!tokenizer) {

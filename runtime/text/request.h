@@ -23,6 +23,8 @@ struct Sequence {
   int64_t taken = 0;                     // how many tokens of the prompt the cache has
   int64_t reused = 0;                    // how many of them it had before
   int64_t count = 0;                     // how many tokens there are after the prompt
+  int64_t drafted = 0;                   // how many tokens are tried with the next one
+  int64_t most_drafted = 0;              // how many may be, according to those before
   husk_text_decoder* decoder = nullptr;  // null without a tokenizer
   HeldText held;
 
@@ -34,7 +36,7 @@ struct Sequence {
   Status finish(int32_t* reason, husk_error* error);
   // Calls the application with what is certain, which is everything if the text has ended. Returns
   // whether the request goes on.
-  bool give(int32_t part_token, float logprob, int32_t reason, const husk_error* why);
+  bool give(const Chosen& chosen, int32_t reason, const husk_error* why);
 
  private:
   Status append(const char* text, size_t bytes, int32_t* reason, husk_error* error);
@@ -49,7 +51,17 @@ struct Request {
   Status read(const husk_text_request& from, const Model& model, const husk_tokenizer* tokenizer,
               husk_error* error);
   Sampling sampling_of(const Sequence& sequence) const;
-  bool samples() const { return sampling.temperature > 0 || gives_logprobs; }
+  bool adjusts() const {
+    return controls.repetition != 1 || controls.presence != 0 || controls.frequency != 0 ||
+           has_mask();
+  }
+  Wanted wanted() const {
+    return {sampling.temperature > 0 || gives_logprobs, adjusts(),
+            top > 0 || (gives_logprobs && adjusts())};
+  }
+  bool has_mask() const { return allow_ != nullptr; }
+  // Asks the application for the mask of the next token. Returns whether the request goes on.
+  bool ask(const Sequence& sequence, const int32_t* tokens, uint32_t* allowed, size_t words) const;
 
   Request *before = nullptr, *after = nullptr;  // in the list of all requests
   Request* next_ending = nullptr;               // among those that a step ends
@@ -58,7 +70,10 @@ struct Request {
   List<int32_t> prompt;
   Stops stops;
   Sampling sampling;
-  uint64_t most = 0;  // tokens of a text; 0: no limit
+  Controls controls;
+  uint32_t top = 0;        // of the most likely tokens, whose log-probabilities are given
+  int64_t speculated = 0;  // tokens that may be tried together
+  uint64_t most = 0;       // tokens of a text; 0: no limit
   bool gives_logprobs = false, ignores_end = false;
   Sequence* sequences = nullptr;
   uint32_t count = 0;  // of sequences
@@ -69,9 +84,11 @@ struct Request {
   Status read_prompt(const husk_text_request& from, const Model& model,
                      const husk_tokenizer* tokenizer, husk_error* error);
   Status read_sampling(const husk_text_request& from, husk_error* error);
+  Status read_controls(const husk_text_request& from, const Model& model, husk_error* error);
   Status make_sequences(uint32_t wanted, const husk_tokenizer* tokenizer, husk_error* error);
 
   int32_t (*part_)(void* user, const husk_text_part* part) = nullptr;
+  int32_t (*allow_)(void* user, const husk_text_choice* choice) = nullptr;
   void* user_ = nullptr;
 };
 

@@ -175,9 +175,8 @@ Status husk_tokenizer::read_ends(const Json& json, const JsonValue* value, husk_
   List<int32_t>* to = &before_;
   for (const char* name : {"cls", "sep"}) {
     const JsonValue* pair = json.member(value, name);
-    const bool is_pair = pair && pair->kind == JsonKind::array && pair->number == 2 &&
-                         pair[2].kind == JsonKind::number;
-    const int32_t number = is_pair ? static_cast<int32_t>(pair[2].number) : -1;
+    const bool is_pair = pair && pair->kind == JsonKind::array && pair->number == 2;
+    const auto number = is_pair ? static_cast<int32_t>(whole(pair[2], INT32_MAX)) : -1;
     if (!vocabulary.has(number)) return lacks("a token of its post_processor", error);
     HUSK_TRY(to->push(number, error));
     to = &after_;
@@ -225,7 +224,7 @@ Status husk_tokenizer::read_template(const Json& json, const JsonValue* value, h
     }
     if (!ids || ids->kind != JsonKind::array) return lacks("a token of its template", error);
     for (const JsonValue* id = json.first(ids); id != json.end(ids); id = json.after(id)) {
-      const auto number = id->kind == JsonKind::number ? static_cast<int32_t>(id->number) : -1;
+      const auto number = static_cast<int32_t>(whole(*id, INT32_MAX));
       if (!vocabulary.has(number)) return lacks("a token of its template", error);
       HUSK_TRY(to->push(number, error));
     }

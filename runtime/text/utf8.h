@@ -49,17 +49,23 @@ inline int write_code_point(uint32_t point, char* to) {
   return length;
 }
 
-// Fails with HUSK_INVALID_INPUT at the first byte that is no UTF-8.
-inline Status check_utf8(Span text, husk_error* error) {
-  for (size_t at = 0; at < text.size;) {
+// Where the first byte is that is no UTF-8; the size of the text if all of it is.
+inline size_t find_no_utf8(Span text) {
+  size_t at = 0;
+  while (at < text.size) {
     const int length = character(text.from(at));
-    if (length <= 0) {
-      return fail(error, HUSK_INVALID_INPUT, "the text is no UTF-8: byte %zu is 0x%02X", at,
-                  static_cast<uint8_t>(text.data[at]));
-    }
+    if (length <= 0) break;
     at += static_cast<size_t>(length);
   }
-  return Status::ok;
+  return at;
+}
+
+// Fails with HUSK_INVALID_INPUT at the first byte that is no UTF-8.
+inline Status check_utf8(Span text, husk_error* error) {
+  const size_t at = find_no_utf8(text);
+  if (at == text.size) return Status::ok;
+  return fail(error, HUSK_INVALID_INPUT, "the text is no UTF-8: byte %zu is 0x%02X", at,
+              static_cast<uint8_t>(text.data[at]));
 }
 
 // Whether a character is White_Space in Unicode.

@@ -73,7 +73,16 @@ class Decoder(torch.nn.Module):
   def set_attn_implementation(self, name):
     self.config._attn_implementation = name
 
+  @property
+  def base_model(self):
+    """What is below the head, as in transformers."""
+    return lambda **words: types.SimpleNamespace(last_hidden_state=self.hidden(**words))
+
   def forward(self, input_ids, position_ids=None, use_cache=None, cache=None, logits_to_keep=0):
+    x = self.hidden(input_ids, position_ids, use_cache, cache)
+    return types.SimpleNamespace(logits=self.head(x[:, -logits_to_keep:]))
+
+  def hidden(self, input_ids, position_ids=None, use_cache=None, cache=None):
     import transformers
 
     x, (rows, count) = self.embedding(input_ids), input_ids.shape
@@ -103,7 +112,7 @@ class Decoder(torch.nn.Module):
         function = transformers.AttentionInterface.functions[name]
         mixed, _ = function(self, query, keys, values, mask, scaling=HEAD**-0.5)
       x = x + mixed.reshape(rows, count, -1)
-    return types.SimpleNamespace(logits=self.head(x[:, -logits_to_keep:]))
+    return x
 
 
 def make(monkeypatch):

@@ -9,6 +9,7 @@
 
 #include "../runtime/counting_malloc.h"
 #include "loaded_model.h"
+#include "text/drafts.h"
 
 namespace {
 
@@ -24,8 +25,10 @@ struct Answer {
   std::vector<std::string> parts;  // of all texts
   std::string failure;
   uint64_t reused = 0;
-  int most_parts = 1 << 30;  // the callback cancels the request afterwards
-  bool is_late = false;      // a part came after the last one
+  uint32_t mask = 0;
+  std::vector<std::vector<int32_t>> top;  // of the last token of each part
+  int most_parts = 1 << 30;               // the callback cancels the request afterwards
+  bool is_late = false;                   // a part came after the last one
 
   static int32_t part(void* user, const husk_text_part* part) {
     auto& answer = *static_cast<Answer*>(user);
@@ -36,6 +39,7 @@ struct Answer {
     if (part->token >= 0) {
       text.tokens.push_back(part->token);
       text.logits.push_back(part->logprob);
+      answer.top.emplace_back(part->top_tokens, part->top_tokens + part->top_count);
     }
     EXPECT_EQ(part->tokens, text.tokens.size());
     text.reason = part->reason;
@@ -43,10 +47,24 @@ struct Answer {
     if (part->why) answer.failure = part->why->text;
     return --answer.most_parts <= 0;
   }
+
+  static int32_t allow(void* user, const husk_text_choice* choice) {
+    auto& answer = *static_cast<Answer*>(user);
+    const Text& text = answer.texts[choice->sample];
+    EXPECT_EQ(text.tokens,
+              std::vector<int32_t>(choice->tokens, choice->tokens + choice->token_count));
+    EXPECT_EQ(choice->word_count, +LM_WORDS);
+    for (int32_t t = 0; t < LM_VOCABULARY; ++t) {
+      if (!husk::test::is_allowed(answer.mask, choice->token_count, t)) {
+        choice->allowed[t / 32] &= ~(1u << t % 32);
+      }
+    }
+    return 0;
+  }
 };
 
 uint64_t submit(const Generator& generator, const Wanted& wanted, Answer& answer,
-                uint32_t samples = 1, bool logprobs = false) {
+                uint32_t samples = 1, bool logprobs = false, uint32_t top = 0) {
   std::vector<husk_text_slice> stops;
   for (const std::string& one : wanted.stops) stops.push_back({one.data(), one.size()});
   husk_text_request request = HUSK_TEXT_REQUEST_INIT;
@@ -57,10 +75,18 @@ uint64_t submit(const Generator& generator, const Wanted& wanted, Answer& answer
   request.temperature = wanted.temperature;
   request.top_k = wanted.top_k;
   request.top_p = wanted.top_p;
+  request.min_p = wanted.min_p;
   request.seed = wanted.seed;
   request.logprobs = logprobs;
   request.stops = stops.data();
   request.stop_count = stops.size();
+  request.repetition_penalty = wanted.repetition;
+  request.presence_penalty = wanted.presence;
+  request.frequency_penalty = wanted.frequency;
+  request.top_logprobs = top;
+  request.speculate = wanted.speculate;
+  answer.mask = wanted.mask;
+  if (wanted.mask) request.allow = Answer::allow;
   request.part = Answer::part;
   request.user = &answer;
   uint64_t number = 0;
@@ -133,6 +159,7 @@ TEST(Generate, texts_of_requests_that_join_and_leave) {
         one.temperature = 0.5f + static_cast<float>(random() % 4);
         one.top_k = static_cast<int64_t>(random() % 50);
         one.top_p = random() % 2 ? 0.9f : 0;
+        one.min_p = random() % 2 ? 0.25f : 0;
         one.seed = static_cast<int64_t>(random()) << 20;
       }
       wanted.push_back(one);
@@ -300,6 +327,230 @@ TEST(Generate, a_prompt_that_the_cache_has_begins_later) {
   EXPECT_EQ(stats(generator).reused_tokens, 1 + wanted.prompt.size() + 4);
 }
 
+TEST(Generate, prompts_that_begin_alike_are_taken_once) {
+  const std::string system = "a system message of more than two chunks, so 40 tokens";
+  std::vector<Wanted> wanted(3);
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    wanted[i].prompt = tokens_of(system + " and question " + std::to_string(i));
+    wanted[i].most = 5;
+  }
+  const auto run_all = [&](int32_t reuse_prefixes, bool has_copy) {
+    const LoadedModel other({.has_copy = false});
+    husk_generator_options options = HUSK_GENERATOR_OPTIONS_INIT;
+    options.reuse_prefixes = reuse_prefixes;
+    const Generator generator = (has_copy ? model() : other).generator(options);
+    std::vector<Answer> answers(wanted.size());
+    submit(generator, wanted[0], answers[0]);
+    if (!reuse_prefixes) run(generator);
+    for (size_t i = 1; i < wanted.size(); ++i) submit(generator, wanted[i], answers[i]);
+    run(generator);
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      EXPECT_EQ(answers[i].texts[0], right_text(wanted[i])) << i;
+    }
+    return stats(generator);
+  };
+  const uint64_t size = wanted[0].prompt.size(), chunks = (size + LM_CHUNK - 1) / LM_CHUNK;
+  EXPECT_EQ(run_all(0, true).prompt_runs, 3 * chunks);
+  EXPECT_EQ(run_all(1, false).copied_tokens, 0u);
+  // All three are taken at the same time, and each chunk by one of them.
+  const husk_generator_stats shared = run_all(1, true);
+  EXPECT_EQ(shared.prompt_runs, chunks + 2);
+  EXPECT_EQ(shared.prompt_tokens + shared.reused_tokens, 3 * size);
+  EXPECT_EQ(shared.copied_tokens, shared.reused_tokens);
+}
+
+TEST(Generate, a_prompt_is_copied_from_a_slot_in_use) {
+  husk_generator_options options = HUSK_GENERATOR_OPTIONS_INIT;
+  options.reuse_prefixes = 1;
+  const Generator generator = model().generator(options);
+  Wanted wanted = plain_request(8, 12);
+  Answer first, second;
+  submit(generator, wanted, first);
+  for (int i = 0; i < 8; ++i) step(generator);
+  // A conversation that goes on while the answer before is not complete.
+  Wanted longer = wanted;
+  longer.prompt.insert(longer.prompt.end(), first.texts[0].tokens.begin(),
+                       first.texts[0].tokens.begin() + 7);
+  longer.prompt.push_back('?');
+  submit(generator, longer, second);
+  run(generator);
+  EXPECT_EQ(second.reused, wanted.prompt.size() + 7);
+  EXPECT_EQ(stats(generator).copied_tokens, wanted.prompt.size() + 7);
+  EXPECT_EQ(first.texts[0], right_text(wanted));
+  EXPECT_EQ(second.texts[0], right_text(longer));
+}
+
+TEST(Generate, samples_take_their_prompt_once) {
+  for (const int64_t size : {1, 7, 17, 40}) {
+    const Generator generator = model().generator();
+    std::mt19937 random(static_cast<uint32_t>(size));
+    Wanted wanted;
+    wanted.prompt = random_prompt(random, size);
+    wanted.temperature = 2;
+    wanted.most = 9;
+    Answer answer;
+    submit(generator, wanted, answer, 3);
+    run(generator);
+    for (const auto& [sample, text] : answer.texts) EXPECT_EQ(text, right_text(wanted, sample));
+    EXPECT_EQ(answer.texts.size(), 3u);
+    const husk_generator_stats counts = stats(generator);
+    EXPECT_EQ(counts.prompt_runs, (static_cast<uint64_t>(size) + LM_CHUNK - 1) / LM_CHUNK);
+    EXPECT_EQ(counts.copied_tokens, 2 * wanted.prompt.size());
+  }
+}
+
+TEST(Generate, drafts_are_what_followed_earlier) {
+  const auto drafted = [](std::vector<int32_t> tokens, int64_t most) {
+    const auto count = static_cast<int64_t>(tokens.size());
+    tokens.resize(tokens.size() + 8, -1);
+    const int64_t found = husk::text::draft(tokens.data(), count, most);
+    return std::vector<int32_t>(tokens.begin() + count, tokens.begin() + count + found);
+  };
+  using Tokens = std::vector<int32_t>;
+  EXPECT_EQ(drafted({1, 2, 3, 4, 5, 1, 2, 3}, 3), (Tokens{4, 5, 1}));
+  EXPECT_EQ(drafted({1, 2, 3, 4, 9, 2, 3, 5, 1, 2, 3}, 2), (Tokens{4, 9}));  // three before two
+  EXPECT_EQ(drafted({7, 2, 3, 4, 9, 2, 3, 5, 1, 2, 3}, 2), (Tokens{5, 1}));  // the latest
+  EXPECT_EQ(drafted({1, 2, 1, 2}, 5), (Tokens{1, 2, 1, 2, 1}));
+  EXPECT_EQ(drafted({5, 5, 5, 5}, 3), (Tokens{5, 5, 5}));
+  EXPECT_EQ(drafted({1, 2, 3}, 3), Tokens());
+  EXPECT_EQ(drafted({1}, 3), Tokens());
+  EXPECT_EQ(drafted({1, 1, 1}, 0), Tokens());
+}
+
+TEST(Generate, speculation_changes_no_text) {
+  const Generator generator = model().generator();
+  std::mt19937 random(9);
+  std::vector<Wanted> wanted(60);
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    wanted[i].prompt = random_prompt(random, 1 + static_cast<int64_t>(random() % 40));
+    if (i % 4) wanted[i].prompt[0] = LM_REPEATS;  // a text that repeats itself
+    if (i % 3 == 0) wanted[i].most = 1 + random() % 40;
+    if (i % 3) wanted[i].speculate = 1 + random() % 8;
+    if (i % 2) {
+      wanted[i].temperature = 0.25f * static_cast<float>(random() % 8);
+      wanted[i].seed = static_cast<int64_t>(random());
+    }
+    if (i % 9 == 8) wanted[i].stops = {" "};
+    if (i % 20 == 19) wanted[i].presence = 1;  // no step with it speculates
+  }
+  std::vector<Answer> answers(wanted.size());
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    if (i == 30) answers[i].most_parts = 4;
+    submit(generator, wanted[i], answers[i], 1 + (i % 7 == 0), i % 5 == 0);
+  }
+  run(generator);
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    if (i == 30) {
+      EXPECT_EQ(answers[i].texts[0].tokens.size(), 4u);
+      continue;
+    }
+    for (const auto& [sample, text] : answers[i].texts) {
+      const Text right = right_text(wanted[i], sample);
+      EXPECT_EQ(text, right) << i;
+      if (i % 5 == 0) {
+        EXPECT_EQ(text.logits, right.logits) << i;
+      }
+    }
+  }
+  const husk_generator_stats counts = stats(generator);
+  EXPECT_GT(counts.drafted_tokens, counts.accepted_tokens);
+  EXPECT_GT(counts.accepted_tokens, 200u);
+}
+
+TEST(Generate, speculation_takes_fewer_steps) {
+  Wanted wanted;
+  wanted.prompt = tokens_of("\x05 a text that repeats");
+  uint64_t steps[2];
+  for (const uint32_t speculate : {0u, 4u}) {
+    const Generator generator = model().generator();
+    wanted.speculate = speculate;
+    Answer answer;
+    submit(generator, wanted, answer);
+    run(generator);
+    EXPECT_EQ(answer.texts[0], right_text(wanted));
+    EXPECT_GT(answer.texts[0].tokens.size(), 40u);
+    steps[speculate ? 1 : 0] = stats(generator).steps;
+  }
+  EXPECT_LT(2 * steps[1], steps[0]);
+}
+
+TEST(Generate, penalties_and_masks_belong_to_a_request) {
+  const Generator generator = model().generator();
+  std::mt19937 random(6);
+  std::vector<Wanted> wanted(40);
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    wanted[i].prompt = random_prompt(random, 1 + static_cast<int64_t>(random() % 40));
+    wanted[i].most = 25;
+    wanted[i].temperature = i % 3 ? 0 : 1;
+    if (i % 2) wanted[i].repetition = 1.0f + static_cast<float>(random() % 8) / 4;
+    if (i % 4 == 2) wanted[i].presence = 1.5f;
+    if (i % 5 == 2) wanted[i].frequency = 0.75f;
+    if (i % 3 == 1) wanted[i].mask = 1 + random() % 100;
+  }
+  std::vector<Answer> answers(wanted.size());
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const uint32_t samples = 1 + static_cast<uint32_t>(i % 7 == 0);
+    submit(generator, wanted[i], answers[i], samples, true, static_cast<uint32_t>(i % 5));
+  }
+  run(generator);
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    for (const auto& [sample, text] : answers[i].texts) {
+      const Text right = right_text(wanted[i], sample);
+      EXPECT_EQ(text, right) << i;
+      EXPECT_EQ(text.logits, right.logits) << i;  // those of the model
+    }
+    std::vector<int32_t> all = wanted[i].prompt;
+    for (size_t k = 0; k < answers[i].top.size() && answers[i].texts.size() == 1; ++k) {
+      float logits[LM_VOCABULARY];
+      lm_logits_after(all.data(), static_cast<int64_t>(all.size()), logits);
+      ASSERT_EQ(answers[i].top[k].size(), i % 5);
+      for (size_t j = 0; j < i % 5; ++j) {
+        EXPECT_EQ(answers[i].top[k][j], lm_ranked(logits, static_cast<int32_t>(j)));
+      }
+      all.push_back(answers[i].texts[0].tokens[k]);
+    }
+  }
+}
+
+TEST(Generate, a_mask_that_allows_nothing_ends_its_text) {
+  const Generator generator = model().generator();
+  struct Masked {
+    Answer answer;
+    uint64_t last;
+    int32_t result;
+    static int32_t allow(void* user, const husk_text_choice* choice) {
+      const auto& masked = *static_cast<Masked*>(user);
+      if (choice->token_count < masked.last) return 0;
+      // Bits without a token do not count.
+      for (size_t i = 0; i < choice->word_count; ++i) choice->allowed[i] = 0;
+      choice->allowed[choice->word_count - 1] = ~0u << LM_VOCABULARY % 32;
+      return masked.result;
+    }
+    static int32_t part(void* user, const husk_text_part* part) {
+      return Answer::part(&static_cast<Masked*>(user)->answer, part);
+    }
+  } masked[] = {{{}, 0, 0}, {{}, 4, 0}, {{}, 2, 1}};
+  const Wanted wanted = plain_request(7, 12);
+  husk_text_request request = HUSK_TEXT_REQUEST_INIT;
+  request.tokens = wanted.prompt.data(), request.token_count = wanted.prompt.size();
+  request.allow = Masked::allow, request.part = Masked::part;
+  for (Masked& one : masked) {
+    request.user = &one;
+    ASSERT_EQ(husk_generator_submit(generator.get(), &request, nullptr, nullptr), HUSK_OK);
+  }
+  Answer other;
+  submit(generator, wanted, other);
+  run(generator);
+  EXPECT_EQ(masked[0].answer.failure,
+            "the mask of request 1 allows no token after 0: let it allow the end of the text");
+  EXPECT_EQ(masked[1].answer.failure,
+            "the mask of request 2 allows no token after 4: let it allow the end of the text");
+  EXPECT_EQ(masked[1].answer.texts[0].tokens.size(), 4u);
+  EXPECT_EQ(masked[2].answer.texts[0].reason, HUSK_TEXT_CANCELLED);
+  EXPECT_EQ(masked[2].answer.texts[0].tokens.size(), 2u);
+  EXPECT_EQ(other.texts[0], right_text(wanted));
+}
+
 TEST(Generate, a_request_that_is_wrong_is_refused_alone) {
   const Generator generator = model().generator();
   const Wanted good = plain_request(4, 10);
@@ -337,6 +588,18 @@ TEST(Generate, a_request_that_is_wrong_is_refused_alone) {
   EXPECT_EQ(refused(wrong, HUSK_INVALID_ARGUMENT), "top_k is -1: give 0 for no limit, or more");
   wrong = request, wrong.top_p = 1.5;
   EXPECT_EQ(refused(wrong, HUSK_INVALID_ARGUMENT), "top_p is 1.5: give a number from 0 to 1");
+  wrong = request, wrong.min_p = -1;
+  EXPECT_EQ(refused(wrong, HUSK_INVALID_ARGUMENT), "min_p is -1: give a number from 0 to 1");
+  wrong = request, wrong.repetition_penalty = -1;
+  EXPECT_EQ(refused(wrong, HUSK_INVALID_ARGUMENT),
+            "repetition_penalty is -1: give a number above 0, or 0 for none");
+  wrong = request, wrong.presence_penalty = INFINITY;
+  EXPECT_EQ(refused(wrong, HUSK_INVALID_ARGUMENT), "presence_penalty is inf: give a finite number");
+  wrong = request, wrong.frequency_penalty = NAN;
+  EXPECT_EQ(refused(wrong, HUSK_INVALID_ARGUMENT),
+            "frequency_penalty is nan: give a finite number");
+  wrong = request, wrong.top_logprobs = 5;
+  EXPECT_EQ(refused(wrong, HUSK_INVALID_ARGUMENT), "top_logprobs is 5: give 4 at most");
   wrong = request, wrong.samples = 1 << 17;
   EXPECT_EQ(refused(wrong, HUSK_INVALID_ARGUMENT), "samples is 131072: give 65536 at most");
   const husk_text_slice stops[] = {{"a", 1}, {"\xC3", 1}, {"", 0}};
@@ -348,7 +611,7 @@ TEST(Generate, a_request_that_is_wrong_is_refused_alone) {
   wrong = request, wrong.struct_size = 20;
   EXPECT_EQ(refused(wrong, HUSK_INVALID_ARGUMENT),
             "husk_text_request.struct_size is 20, must be at least " +
-                std::to_string(sizeof(husk_text_request)));
+                std::to_string(offsetof(husk_text_request, min_p)));
   run(generator);
   EXPECT_EQ(answer.texts[0], right_text(good));
   EXPECT_EQ(stats(generator).requests, 1u);
@@ -364,7 +627,11 @@ TEST(Generate, files_that_lack_a_part) {
                "`python -m husk llm` exports one");
   EXPECT_EQ(none, nullptr);
 
-  const LoadedModel bare({.has_tokenizer = false, .has_roles = false});
+  const LoadedModel bare({.has_tokenizer = false,
+                          .has_roles = false,
+                          .has_copy = false,
+                          .has_controls = false,
+                          .has_verify = false});
   const Generator generator = bare.generator();
   EXPECT_EQ(husk_generator_tokenizer(generator.get()), nullptr);
   Answer answer;
@@ -379,6 +646,22 @@ TEST(Generate, files_that_lack_a_part) {
   request.text = "a", request.bytes = 1, request.part = Answer::part;
   EXPECT_EQ(husk_generator_submit(generator.get(), &request, nullptr, &error), HUSK_UNSUPPORTED);
   EXPECT_STREQ(error.text, "the file has no tokenizer: give the prompt as tokens");
+  request = HUSK_TEXT_REQUEST_INIT;
+  request.tokens = wanted.prompt.data(), request.token_count = 2, request.part = Answer::part;
+  request.presence_penalty = 1;
+  EXPECT_EQ(husk_generator_submit(generator.get(), &request, nullptr, &error), HUSK_UNSUPPORTED);
+  EXPECT_STREQ(error.text,
+               "the file has no penalties, masks of tokens and most likely tokens: export it with "
+               "--features controls");
+  request.presence_penalty = 0, request.speculate = 2;
+  EXPECT_EQ(husk_generator_submit(generator.get(), &request, nullptr, &error), HUSK_UNSUPPORTED);
+  EXPECT_STREQ(error.text,
+               "the file cannot speculate: export it with --features verify, or set speculate to "
+               "0");
+  EXPECT_EQ(husk_generator_embed(generator.get(), wanted.prompt.data(), 2, HUSK_TEXT_MEAN, nullptr,
+                                 0, nullptr, &error),
+            HUSK_UNSUPPORTED);
+  EXPECT_STREQ(error.text, "the file has no function embed: export it with --features embed");
   husk_chat* chat = nullptr;
   EXPECT_EQ(husk_generator_chat(generator.get(), &chat, &error), HUSK_UNSUPPORTED);
   EXPECT_STREQ(error.text,
@@ -533,6 +816,8 @@ TEST(Generate, null_arguments) {
   EXPECT_EQ(husk_generator_submit(nullptr, nullptr, nullptr, &error), HUSK_INVALID_ARGUMENT);
   EXPECT_EQ(husk_generator_cancel(nullptr, 1, &error), HUSK_INVALID_ARGUMENT);
   EXPECT_EQ(husk_generator_step(nullptr, nullptr, &error), HUSK_INVALID_ARGUMENT);
+  EXPECT_EQ(husk_generator_embed(nullptr, nullptr, 0, 0, nullptr, 0, nullptr, &error),
+            HUSK_INVALID_ARGUMENT);
   EXPECT_EQ(husk_generator_stats_get(nullptr, nullptr, &error), HUSK_INVALID_ARGUMENT);
   EXPECT_EQ(husk_generator_chat(nullptr, nullptr, &error), HUSK_INVALID_ARGUMENT);
   EXPECT_EQ(husk_generator_tokenizer(nullptr), nullptr);

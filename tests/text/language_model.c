@@ -11,7 +11,7 @@ enum { WIDTH = LM_MOST + 1 };
 
 /* What follows the first `count` tokens of a slot, of which the run may read `span`. */
 static void follow(const int32_t* row, int64_t count, int64_t span, int64_t* next, float* logits) {
-  lm_logits(lm_hash(row, count < span ? count : span), logits);
+  lm_logits_after(row, count < span ? count : span, logits);
   *next = lm_best(logits);
 }
 
@@ -40,16 +40,82 @@ int32_t decode(void** params) {
   return 0;
 }
 
-/* (logits, temperature, top_k, top_p, seeds, positions, rows, tokens, logprobs). The "logarithm" is
- * the logit. */
+/* (tokens, positions, cache, rows, several, span, next, logits) */
+int32_t verify(void** params) {
+  const int64_t several = VALUE(int64_t, 4);
+  for (int64_t i = 0; i < VALUE(int64_t, 3); ++i) {
+    int32_t* row = POINTER(int32_t, 2) + i * WIDTH;
+    for (int64_t k = 0; k < several; ++k) {
+      const int64_t at = i * several + k;
+      int64_t position = POINTER(const int64_t, 1)[i] + k;
+      if (position > LM_MOST) position = LM_MOST;
+      row[position] = (int32_t)POINTER(const int64_t, 0)[at];
+      follow(row, position + 1, VALUE(int64_t, 5), POINTER(int64_t, 6) + at,
+             POINTER(float, 7) + at * LM_VOCABULARY);
+    }
+  }
+  return 0;
+}
+
+/* (cache, source, slot, position, count, end) */
+int32_t copy(void** params) {
+  int32_t* cache = POINTER(int32_t, 0);
+  const int64_t position = VALUE(int64_t, 3), count = VALUE(int64_t, 4);
+  const int32_t* from = cache + VALUE(int64_t, 1) * WIDTH + position;
+  int32_t* to = cache + VALUE(int64_t, 2) * WIDTH + position;
+  for (int64_t i = 0; i < count; ++i) to[i] = from[i];
+  *POINTER(int64_t, 5) = position + count;
+  return 0;
+}
+
+/* (logits, temperature, top_k, top_p, min_p, seeds, positions, rows, tokens, logprobs). The
+ * "logarithm" is the logit. */
 int32_t sample(void** params) {
-  for (int64_t i = 0; i < VALUE(int64_t, 6); ++i) {
+  for (int64_t i = 0; i < VALUE(int64_t, 7); ++i) {
     const float* logits = POINTER(const float, 0) + i * LM_VOCABULARY;
     const int32_t token = lm_drawn(logits, POINTER(const float, 1)[i], POINTER(const int64_t, 2)[i],
-                                   POINTER(const float, 3)[i], POINTER(const int64_t, 4)[i],
-                                   POINTER(const int64_t, 5)[i]);
-    POINTER(int64_t, 7)[i] = token;
-    POINTER(float, 8)[i] = logits[token];
+                                   POINTER(const float, 3)[i], POINTER(const float, 4)[i],
+                                   POINTER(const int64_t, 5)[i], POINTER(const int64_t, 6)[i]);
+    POINTER(int64_t, 8)[i] = token;
+    POINTER(float, 9)[i] = logits[token];
+  }
+  return 0;
+}
+
+/* (logits, history, lengths, prompts, repetition, presence, frequency, allowed, rows, longest,
+ * adjusted) */
+int32_t adjust(void** params) {
+  const int64_t longest = VALUE(int64_t, 9);
+  for (int64_t i = 0; i < VALUE(int64_t, 8); ++i) {
+    const float* logits = POINTER(const float, 0) + i * LM_VOCABULARY;
+    float* to = POINTER(float, 10) + i * LM_VOCABULARY;
+    const int64_t* history = POINTER(const int64_t, 1) + i * longest;
+    const int64_t length = POINTER(const int64_t, 2)[i], prompt = POINTER(const int64_t, 3)[i];
+    const int32_t* allowed = POINTER(const int32_t, 7) + i * LM_WORDS;
+    for (int64_t t = 0; t < LM_VOCABULARY; ++t) {
+      int64_t all = 0, after = 0;
+      for (int64_t j = 0; j < length && j < longest; ++j) {
+        all += history[j] == t;
+        after += history[j] == t && j >= prompt;
+      }
+      to[t] = lm_adjusted(logits[t], all, after, POINTER(const float, 4)[i],
+                          POINTER(const float, 5)[i], POINTER(const float, 6)[i]);
+      if (!((uint32_t)allowed[t / 32] >> t % 32 & 1)) to[t] = -1e9f;
+    }
+  }
+  return 0;
+}
+
+/* (logits, tokens, rows, logprobs, top, top_logprobs). The "logarithms" are the logits. */
+int32_t rank(void** params) {
+  for (int64_t i = 0; i < VALUE(int64_t, 2); ++i) {
+    const float* logits = POINTER(const float, 0) + i * LM_VOCABULARY;
+    POINTER(float, 3)[i] = logits[POINTER(const int64_t, 1)[i]];
+    for (int64_t k = 0; k < LM_RANKED; ++k) {
+      const int32_t token = lm_ranked(logits, (int32_t)k);
+      POINTER(int64_t, 4)[i * LM_RANKED + k] = token;
+      POINTER(float, 5)[i * LM_RANKED + k] = logits[token];
+    }
   }
   return 0;
 }

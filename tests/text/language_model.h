@@ -11,7 +11,12 @@ enum {
   LM_FORBIDDEN = 259, /* in a prompt, it makes the run fail */
   LM_SLOTS = 3,
   LM_MOST = 96, /* tokens of a sequence */
-  LM_CHUNK = 16
+  LM_CHUNK = 16,
+  LM_VERIFIED = 5,
+  LM_REPEATS = 5,
+  LM_PERIOD = 7,
+  LM_WORDS = (LM_VOCABULARY + 31) / 32,
+  LM_RANKED = 4
 };
 
 static inline uint64_t lm_mixed(uint64_t a, uint64_t b) {
@@ -34,6 +39,17 @@ static inline void lm_logits(uint64_t hash, float* logits) {
   }
 }
 
+/* What follows some tokens. A text whose first token is a multiple of LM_REPEATS repeats itself,
+ * but for some tokens, so that drafts are right and wrong. */
+static inline void lm_logits_after(const int32_t* tokens, int64_t count, float* logits) {
+  const uint64_t hash = lm_hash(tokens, count);
+  lm_logits(hash, logits);
+  /* A slot that takes no part has positions without a token. */
+  if (count > LM_PERIOD && tokens[0] % LM_REPEATS == 0 && tokens[count - LM_PERIOD] >= 0 &&
+      hash % 8)
+    logits[tokens[count - LM_PERIOD]] += 8;
+}
+
 static inline int32_t lm_best(const float* logits) {
   int32_t best = 0;
   for (int32_t i = 1; i < LM_VOCABULARY; ++i)
@@ -43,14 +59,35 @@ static inline int32_t lm_best(const float* logits) {
 
 /* A token that depends on all settings; they mean something else than in real models. */
 static inline int32_t lm_drawn(const float* logits, float temperature, int64_t top_k, float top_p,
-                               int64_t seed, int64_t position) {
+                               float min_p, int64_t seed, int64_t position) {
   if (temperature <= 0) return lm_best(logits);
   uint64_t hash = lm_mixed((uint64_t)seed, (uint64_t)position);
-  hash = lm_mixed(hash, (uint64_t)top_k * 1000 + (uint64_t)(top_p * 100));
+  hash = lm_mixed(
+      hash, (uint64_t)top_k * 1000 + (uint64_t)(top_p * 100) + (uint64_t)(min_p * 10000) * 1000000);
   float noisy[LM_VOCABULARY];
   for (uint64_t i = 0; i < LM_VOCABULARY; ++i)
     noisy[i] = logits[i] + temperature * (float)(lm_mixed(hash, i) & 0xFFFF) / 8192;
   return lm_best(noisy);
+}
+
+/* A logit after penalties, of a token that a text has `all` times, `after` of these after its
+ * prompt. */
+static inline float lm_adjusted(float logit, int64_t all, int64_t after, float repetition,
+                                float presence, float frequency) {
+  if (all > 0) logit = logit < 0 ? logit * repetition : logit / repetition;
+  if (after > 0) logit -= presence;
+  return logit - frequency * (float)after;
+}
+
+/* The token number k of the most likely ones. */
+static inline int32_t lm_ranked(const float* logits, int32_t k) {
+  for (int32_t t = 0; t < LM_VOCABULARY; ++t) {
+    int32_t before = 0;
+    for (int32_t i = 0; i < LM_VOCABULARY; ++i)
+      before += logits[i] > logits[t] || (logits[i] == logits[t] && i < t);
+    if (before == k) return t;
+  }
+  return -1;
 }
 
 #endif

@@ -54,6 +54,94 @@ std::string quoted(const std::string& text) {
   return result + "\"";
 }
 
+constexpr const char* copy_function = R"(
+function copy {
+  input source int 0..2
+  input slot int 0..2
+  input position int 0..95
+  input count int 1..MOST
+  output end tensor i64 rank 1
+  variant cpu {
+    check_le(add(position, count), MOST)
+    buffer end of output bytes 8
+    launch copy grid (1, 1, 1) (both cache, source, slot, position, count, write end)
+    return (tensor end i64 [1] [1])
+  }
+}
+)";
+
+constexpr const char* control_functions = R"(
+function adjust {
+  input logits tensor f32 [1..SLOTS, VOCABULARY]
+  input history tensor i64 [1..SLOTS, 1..WIDTH]
+  input lengths tensor i64 [1..SLOTS]
+  input prompts tensor i64 [1..SLOTS]
+  input repetition tensor f32 [1..SLOTS]
+  input presence tensor f32 [1..SLOTS]
+  input frequency tensor f32 [1..SLOTS]
+  input allowed tensor i32 [1..SLOTS, WORDS]
+  output adjusted tensor f32 rank 2
+  variant cpu {
+    let n = size(logits, 0)
+    let m = size(history, 1)
+    buffer logits of input bytes mul(n, ROW) align 4
+    buffer history of input bytes mul(mul(n, m), 8) align 8
+    buffer lengths of input bytes mul(n, 8) align 8
+    buffer prompts of input bytes mul(n, 8) align 8
+    buffer repetition of input bytes mul(n, 4) align 4
+    buffer presence of input bytes mul(n, 4) align 4
+    buffer frequency of input bytes mul(n, 4) align 4
+    buffer allowed of input bytes mul(mul(n, WORDS), 4) align 4
+    buffer adjusted of output bytes mul(n, ROW)
+    launch adjust grid (1, 1, 1) (read logits, read history, read lengths, read prompts,
+      read repetition, read presence, read frequency, read allowed, n, m, write adjusted)
+    return (tensor adjusted f32 [n, VOCABULARY] [VOCABULARY, 1])
+  }
+}
+function rank {
+  input logits tensor f32 [1..SLOTS, VOCABULARY]
+  input tokens tensor i64 [1..SLOTS]
+  output logprobs tensor f32 rank 1
+  output top tensor i64 rank 2
+  output top_logprobs tensor f32 rank 2
+  variant cpu {
+    let n = size(logits, 0)
+    buffer logits of input bytes mul(n, ROW) align 4
+    buffer tokens of input bytes mul(n, 8) align 8
+    buffer logprobs of output bytes mul(n, 4)
+    buffer top of output bytes mul(n, RANKED8)
+    buffer top_logprobs of output bytes mul(n, RANKED4)
+    launch rank grid (1, 1, 1) (read logits, read tokens, n, write logprobs, write top,
+      write top_logprobs)
+    return (tensor logprobs f32 [n] [1], tensor top i64 [n, RANKED] [RANKED, 1],
+      tensor top_logprobs f32 [n, RANKED] [RANKED, 1])
+  }
+}
+)";
+
+constexpr const char* verify_function = R"(
+function verify {
+  input tokens tensor i64 [1..SLOTS, 2..VERIFIED]
+  input positions tensor i64 [1..SLOTS]
+  input span int 1..MOST
+  output next tensor i64 rank 1
+  output logits tensor f32 rank 2
+  variant cpu {
+    let n = size(tokens, 0)
+    let k = size(tokens, 1)
+    check_eq(size(positions, 0), n)
+    buffer tokens of input bytes mul(mul(n, k), 8) align 8
+    buffer positions of input bytes mul(n, 8) align 8
+    buffer next of output bytes mul(mul(n, k), 8)
+    buffer logits of output bytes mul(mul(n, k), ROW)
+    launch verify grid (1, 1, 1) (read tokens, read positions, both cache, n, k, span, write next,
+      write logits)
+    return (tensor next i64 [mul(n, k)] [1],
+      tensor logits f32 [mul(n, k), VOCABULARY] [VOCABULARY, 1])
+  }
+}
+)";
+
 std::string hir(const ModelFile& file) {
   std::string head = fmt::format("hir 1\nproducer \"test\"\ntarget cpu host \"{}\"\n",
                                  HUSK_TEST_ARCH);
@@ -61,12 +149,11 @@ std::string hir(const ModelFile& file) {
     head += fmt::format("user \"husk.text.{}\" {}\n", name, quoted(text));
   };
   if (file.is_model) {
-    add("model", Json{{"architecture", "test"},
-                      {"max_tokens", +LM_MOST},
-                      {"slots", +LM_SLOTS},
-                      {"chunk", +LM_CHUNK},
-                      {"vocabulary", +LM_VOCABULARY}}
-                     .dump());
+    Json model = Json{{"architecture", "test"},       {"max_tokens", +LM_MOST},
+                      {"slots", +LM_SLOTS},           {"chunk", +LM_CHUNK},
+                      {"vocabulary", +LM_VOCABULARY}, {"ranked", +LM_RANKED}};
+    if (file.has_verify) model["verify"] = +LM_VERIFIED;
+    add("model", model.dump());
   }
   add("generation", R"({"end": [256], "do_sample": true, "temperature": 0.5, "top_k": 9})");
   if (file.has_tokenizer) add("tokenizer", tokenizer());
@@ -76,7 +163,11 @@ std::string hir(const ModelFile& file) {
 image kernels cpu elf "language_model.so"
 kernel prefill kernels "prefill" (ptr, ptr, i64, i64, i64, i64, ptr, ptr)
 kernel decode kernels "decode" (ptr, ptr, ptr, i64, i64, ptr, ptr)
-kernel sample kernels "sample" (ptr, ptr, ptr, ptr, ptr, ptr, i64, ptr, ptr)
+kernel copy kernels "copy" (ptr, i64, i64, i64, i64, ptr)
+kernel verify kernels "verify" (ptr, ptr, ptr, i64, i64, i64, ptr, ptr)
+kernel adjust kernels "adjust" (ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, ptr)
+kernel rank kernels "rank" (ptr, ptr, i64, ptr, ptr, ptr)
+kernel sample kernels "sample" (ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64, ptr, ptr)
 state cache i32 [SLOTS, WIDTH] fill -1
 function prefill {
   input tokens tensor i64 [1..CHUNK]
@@ -114,11 +205,15 @@ function decode {
     return (tensor next i64 [n] [1], tensor logits f32 [n, VOCABULARY] [VOCABULARY, 1])
   }
 }
+COPY
+CONTROLS
+VERIFY
 function sample {
   input logits tensor f32 [1..SLOTS, VOCABULARY]
   input temperature tensor f32 [1..SLOTS]
   input top_k tensor i64 [1..SLOTS]
   input top_p tensor f32 [1..SLOTS]
+  input min_p tensor f32 [1..SLOTS]
   input seeds tensor i64 [1..SLOTS]
   input positions tensor i64 [1..SLOTS]
   output tokens tensor i64 rank 1
@@ -129,19 +224,39 @@ function sample {
     buffer temperature of input bytes mul(n, 4) align 4
     buffer top_k of input bytes mul(n, 8) align 8
     buffer top_p of input bytes mul(n, 4) align 4
+    buffer min_p of input bytes mul(n, 4) align 4
     buffer seeds of input bytes mul(n, 8) align 8
     buffer positions of input bytes mul(n, 8) align 8
     buffer tokens of output bytes mul(n, 8)
     buffer logprobs of output bytes mul(n, 4)
-    launch sample grid (1, 1, 1) (read logits, read temperature, read top_k, read top_p, read seeds,
-      read positions, n, write tokens, write logprobs)
+    launch sample grid (1, 1, 1) (read logits, read temperature, read top_k, read top_p, read min_p,
+      read seeds, read positions, n, write tokens, write logprobs)
     return (tensor tokens i64 [n] [1], tensor logprobs f32 [n] [1])
   }
 }
 )";
-  const std::pair<const char*, int> numbers[] = {
-      {"SLOTS", LM_SLOTS}, {"WIDTH", LM_MOST + 1},     {"CHUNK", LM_CHUNK},
-      {"MOST", LM_MOST},   {"ROW", LM_VOCABULARY * 4}, {"VOCABULARY", LM_VOCABULARY}};
+  body.replace(body.find("COPY\n"), 5, file.has_copy ? copy_function : "");
+  body.replace(body.find("CONTROLS\n"), 9, file.has_controls ? control_functions : "");
+  body.replace(body.find("VERIFY\n"), 7, file.has_verify ? verify_function : "");
+  // The functions of logits take the rows of `verify`.
+  if (file.has_verify) {
+    const size_t sample = body.find("function sample");
+    for (size_t at = sample; (at = body.find("1..SLOTS", at)) != std::string::npos;) {
+      body.replace(at, 8, "1..ROWS");
+    }
+  }
+  const std::pair<const char*, int> numbers[] = {{"ROWS", LM_SLOTS * LM_VERIFIED},
+                                                 {"SLOTS", LM_SLOTS},
+                                                 {"WIDTH", LM_MOST + 1},
+                                                 {"CHUNK", LM_CHUNK},
+                                                 {"MOST", LM_MOST},
+                                                 {"ROW", LM_VOCABULARY * 4},
+                                                 {"VOCABULARY", LM_VOCABULARY},
+                                                 {"VERIFIED", LM_VERIFIED},
+                                                 {"WORDS", LM_WORDS},
+                                                 {"RANKED8", LM_RANKED * 8},
+                                                 {"RANKED4", LM_RANKED * 4},
+                                                 {"RANKED", LM_RANKED}};
   for (const auto& [name, number] : numbers) {
     for (size_t at; (at = body.find(name)) != std::string::npos;) {
       body.replace(at, std::strlen(name), std::to_string(number));
@@ -196,11 +311,21 @@ Text right_text(const Wanted& wanted, uint32_t sample) {
   std::string bytes;
   const size_t prompt = all.size();
   while (true) {
-    float logits[LM_VOCABULARY];
-    lm_logits(lm_hash(all.data(), static_cast<int64_t>(all.size())), logits);
+    float logits[LM_VOCABULARY], adjusted[LM_VOCABULARY];
+    lm_logits_after(all.data(), static_cast<int64_t>(all.size()), logits);
+    int64_t whole[LM_VOCABULARY] = {}, after[LM_VOCABULARY] = {};
+    for (size_t i = 0; i < all.size(); ++i) {
+      ++whole[all[i]];
+      after[all[i]] += i >= prompt;
+    }
+    for (int32_t t = 0; t < LM_VOCABULARY; ++t) {
+      adjusted[t] = lm_adjusted(logits[t], whole[t], after[t], wanted.repetition, wanted.presence,
+                                wanted.frequency);
+      if (wanted.mask && !is_allowed(wanted.mask, result.tokens.size(), t)) adjusted[t] = -1e9f;
+    }
     const int32_t token = lm_drawn(
-        logits, wanted.temperature, wanted.top_k, wanted.top_p > 0 ? wanted.top_p : 1,
-        wanted.seed + static_cast<int64_t>(sample), static_cast<int64_t>(all.size()));
+        adjusted, wanted.temperature, wanted.top_k, wanted.top_p > 0 ? wanted.top_p : 1,
+        wanted.min_p, wanted.seed + static_cast<int64_t>(sample), static_cast<int64_t>(all.size()));
     all.push_back(token);
     result.tokens.push_back(token);
     result.logits.push_back(logits[token]);

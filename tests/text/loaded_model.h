@@ -21,7 +21,8 @@ using Generator = std::unique_ptr<husk_generator, Release>;
 
 // The parts of the file that a test changes.
 struct ModelFile {
-  bool has_tokenizer = true, has_roles = true, has_template = true, is_model = true;
+  bool has_tokenizer = true, has_roles = true, has_template = true, is_model = true,
+       has_copy = true, has_controls = true, has_verify = true;
 };
 
 class LoadedModel {
@@ -44,8 +45,11 @@ class LoadedModel {
 struct Wanted {
   std::vector<int32_t> prompt;
   uint64_t most = 0;
-  float temperature = 0, top_p = 0;
+  float temperature = 0, top_p = 0, min_p = 0;
+  float repetition = 1, presence = 0, frequency = 0;
   int64_t top_k = 0, seed = 0;
+  uint32_t speculate = 0;
+  uint32_t mask = 0;  // 0: none
   std::vector<std::string> stops;
 };
 struct Text {
@@ -57,6 +61,11 @@ struct Text {
     return tokens == other.tokens && text == other.text && reason == other.reason;
   }
 };
+
+// Whether a mask lets a token come after `count` tokens of a text.
+inline bool is_allowed(uint32_t mask, size_t count, int32_t token) {
+  return (static_cast<uint32_t>(token) * 2654435761u >> 7) % 5 != (mask + count) % 5;
+}
 
 // The text of a request, computed without a program, in another way than the library does it.
 Text right_text(const Wanted& wanted, uint32_t sample = 0);

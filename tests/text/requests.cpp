@@ -4,9 +4,11 @@
 //   husk_text_requests FILE.husk [CHUNK] < requests.json
 //
 // A request has `tokens` or `text`, the settings of husk.text and `join`, the number of the step
-// before which it is submitted. Prints a list of what each gives.
+// before which it is submitted. Prints a list of what each gives, and the counts of speculation on
+// the standard error.
 #include <iostream>
 #include <memory>
+#include <span>
 
 #include <husk/generate.h>
 
@@ -29,10 +31,37 @@ int32_t part(void* user, const husk_text_part* part) {
   if (part->token >= 0) {
     text["tokens"].push_back(part->token);
     text["logprobs"].push_back(part->logprob);
+    const std::span<const int32_t> top(part->top_tokens, part->top_count);
+    text["top"].push_back(std::vector<int32_t>(top.begin(), top.end()));
   }
   text["text"] = text["text"].get<std::string>() + std::string(part->text, part->bytes);
   text["reason"] = reasons[part->reason];
   return 0;
+}
+
+// Gives the embedding of a text instead of its continuation.
+void embed(husk_generator* generator, const Json& json, Json& result) {
+  auto tokens = json.value("tokens", std::vector<int32_t>());
+  const auto text = json.value("text", std::string());
+  husk_error error;
+  size_t count = 0;
+  if (tokens.empty()) {
+    tokens.resize(text.size());
+    check(
+        husk_tokenizer_encode(husk_generator_tokenizer(generator), text.data(), text.size(),
+                              HUSK_TEXT_ADD_SPECIAL, tokens.data(), tokens.size(), &count, &error),
+        error, exit_run);
+    tokens.resize(count);
+  }
+  const int32_t pooling = json["embed"] == "last" ? HUSK_TEXT_LAST : HUSK_TEXT_MEAN;
+  std::vector<float> numbers(1 << 16);
+  if (husk_generator_embed(generator, tokens.data(), tokens.size(), pooling, numbers.data(),
+                           numbers.size(), &count, &error) != HUSK_OK) {
+    result = {{{"error", error.text}}};
+    return;
+  }
+  numbers.resize(count);
+  result = {{{"embedding", numbers}}};
 }
 
 void submit(husk_generator* generator, const Json& json, Json& result) {
@@ -52,8 +81,14 @@ void submit(husk_generator* generator, const Json& json, Json& result) {
   request.temperature = json.value("temperature", 0.0f);
   request.top_k = json.value("top_k", int64_t{0});
   request.top_p = json.value("top_p", 1.0f);
+  request.min_p = json.value("min_p", 0.0f);
   request.seed = json.value("seed", int64_t{0});
   request.logprobs = json.value("logprobs", false);
+  request.speculate = json.value("speculate", 0u);
+  request.repetition_penalty = json.value("repetition_penalty", 0.0f);
+  request.presence_penalty = json.value("presence_penalty", 0.0f);
+  request.frequency_penalty = json.value("frequency_penalty", 0.0f);
+  request.top_logprobs = json.value("top_logprobs", 0u);
   request.stops = slices.data();
   request.stop_count = slices.size();
   request.part = part;
@@ -82,11 +117,14 @@ int run(const char* file, uint32_t chunk) {
   for (int64_t step = 0; more || submitted < requests.size(); ++step) {
     for (size_t i = 0; i < requests.size(); ++i) {
       if (requests[i].value("join", int64_t{0}) != step) continue;
-      submit(generator, requests[i], results[i]);
+      (requests[i].contains("embed") ? embed : submit)(generator, requests[i], results[i]);
       ++submitted;
     }
     check(husk_generator_step(generator, &more, &error), error, exit_run);
   }
+  husk_generator_stats stats = HUSK_GENERATOR_STATS_INIT;
+  check(husk_generator_stats_get(generator, &stats, &error), error, exit_run);
+  std::cerr << Json{{"drafted", stats.drafted_tokens}, {"accepted", stats.accepted_tokens}} << "\n";
   std::cout << Json(results).dump(-1, ' ', true) << "\n";
   return 0;
 }

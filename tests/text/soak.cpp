@@ -93,6 +93,14 @@ int32_t part(void* user, const husk_text_part* part) {
   return request.cancel_after >= 0 && request.cancel_after-- == 0;
 }
 
+int32_t allow(void* user, const husk_text_choice* choice) {
+  const uint32_t mask = static_cast<Request*>(user)->wanted.mask;
+  for (int32_t t = 0; t < LM_VOCABULARY; ++t) {
+    if (!is_allowed(mask, choice->token_count, t)) choice->allowed[t / 32] &= ~(1u << t % 32);
+  }
+  return 0;
+}
+
 std::unique_ptr<Request> random_request(std::mt19937_64& random, Counts& counts) {
   auto request = std::make_unique<Request>();
   request->counts = &counts;
@@ -108,7 +116,15 @@ std::unique_ptr<Request> random_request(std::mt19937_64& random, Counts& counts)
     wanted.temperature = static_cast<float>(random() % 5) / 2;
     wanted.top_k = static_cast<int64_t>(random() % 3);
     wanted.top_p = static_cast<float>(random() % 10) / 10;
+    wanted.min_p = static_cast<float>(random() % 3) / 10;
     wanted.seed = static_cast<int64_t>(random());
+  }
+  if (random() % 3 == 0) wanted.speculate = static_cast<uint32_t>(random() % 7);
+  if (random() % 4 == 0) {
+    wanted.repetition = 1 + static_cast<float>(random() % 3);
+    wanted.presence = static_cast<float>(random() % 3);
+    wanted.frequency = static_cast<float>(random() % 3);
+    wanted.mask = static_cast<uint32_t>(random() % 4);
   }
   for (uint64_t i = random() % 3; i; --i) {
     wanted.stops.emplace_back(1 + random() % 2, static_cast<char>(' ' + random() % 90));
@@ -134,9 +150,15 @@ void submit(husk_generator* generator, std::mt19937_64& random, Counts& counts) 
   asked.temperature = wanted.temperature;
   asked.top_k = wanted.top_k;
   asked.top_p = wanted.top_p;
+  asked.min_p = wanted.min_p;
   asked.seed = wanted.seed;
   asked.stops = stops.data();
   asked.stop_count = stops.size();
+  asked.speculate = wanted.speculate;
+  asked.repetition_penalty = wanted.repetition;
+  asked.presence_penalty = wanted.presence;
+  asked.frequency_penalty = wanted.frequency;
+  if (wanted.mask) asked.allow = allow;
   asked.part = part;
   asked.user = request.get();
   const bool is_right = !wanted.prompt.empty() && wanted.prompt.size() <= LM_MOST;

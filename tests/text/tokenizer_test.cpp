@@ -288,6 +288,25 @@ TEST(Tokenizer, refuses_kinds_by_name) {
             std::string::npos);
 }
 
+// The file of a tokenizer that splits by this pattern.
+std::string split_by(const char* pattern) {
+  Json json = of_kind("qwen2");
+  json["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = pattern;
+  return json.dump();
+}
+
+TEST(Tokenizer, refuses_patterns_that_leave_the_characters) {
+  // PCRE2 reads beyond a pattern that is no UTF-8.
+  std::string file = split_by("(?i:'MARK)|.");
+  const size_t place = file.find("MARK");
+  file.replace(place, 4, 52, '\xFF');
+  EXPECT_EQ(refused(file, HUSK_INVALID_FILE),
+            "the JSON is wrong at byte " + std::to_string(place) + ": expected UTF-8");
+  EXPECT_EQ(refused(split_by("\\C"), HUSK_UNSUPPORTED),
+            "the tokenizer splits by a pattern that PCRE2 refuses: using \\C is disabled by the "
+            "application");
+}
+
 TEST(Tokenizer, refuses_other_models_that_lack_a_part) {
   const auto without = [](const char* kind, auto change) {
     Json json = of_kind(kind);

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import collections
 import hashlib
 import json
 import os
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..runtime import load as load_program
 from . import chats
+from .drawing import Drawing
 from .requests import Request, Settings
+from .scoring import Scorer
 from .tokenizer import Tokenizer
 
 Message = Mapping[str, Any]
@@ -65,8 +68,14 @@ class Model:
     self.tokenizer = Tokenizer(texts["tokenizer"]) if "tokenizer" in texts else None
     self._ends = set(self.generation.get("end", ()))
     self._session = program.session()
+    self._embeds = described.get("embed", False)
+    self._verified = described.get("verify", 0)
+    self._drawing = Drawing(
+      self._session, self.vocabulary, self.max_tokens, described.get("ranked", 0)
+    )
     self._active: list[Request | None] = [None] * self.slots
     self._waiting: collections.deque[Request] = collections.deque()
+    self._stepping: asyncio.Future[bool] | None = None  # a step for `astream`
 
   def __repr__(self) -> str:
     return (
@@ -100,9 +109,61 @@ class Model:
     chats.check(messages)
     return chats.render(self.chat_template, messages, self.generation)
 
+  def embed(self, prompt: Prompt, pooling: str | None = "mean") -> Any:
+    """The hidden states of the last layer for a text, as a NumPy array: their mean, with
+    pooling="last" that of the last token, and with None those of all tokens. Needs a file with the
+    feature "embed"."""
+    if pooling not in ("mean", "last", None):
+      raise ValueError(f"pooling={pooling!r}: give 'mean', 'last' or None")
+    if not self._embeds:
+      raise ValueError(
+        f'{self.path} has no function embed: export it with "embed" among the features'
+      )
+    tokens = self.tokens_of(prompt)
+    if not 1 <= len(tokens) <= self._chunk:
+      raise ValueError(
+        f"the text has {len(tokens)} tokens, but embed of {self.path} takes up to {self._chunk}"
+      )
+    hidden, mean = self._session.embed(self._np.array(tokens, self._np.int64))
+    return {"mean": mean, "last": hidden[-1], None: hidden}[pooling]
+
+  def score(self, prompt: Prompt) -> Any:
+    """The logarithms of the probabilities of all tokens of a text but the first one, as a NumPy
+    array, by the logits of the model. No request may be in progress."""
+    tokens = self.tokens_of(prompt)
+    if not 2 <= len(tokens) <= self.max_tokens + 1:
+      raise ValueError(
+        f"the text has {len(tokens)} tokens, but {self.path} scores 2 to {self.max_tokens + 1}: "
+        "cut it, or export the file with a larger max_tokens"
+      )
+    return self._scored([tokens])[0]
+
+  def perplexity(self, text: Prompt, window: int | None = None) -> tuple[float, int]:
+    """The perplexity of a text of any length, and how many tokens it was computed of. The text is
+    cut into windows of so many tokens (by default as many as a sequence has room for), of which
+    each is scored alone, without its first token."""
+    size = self.max_tokens + 1 if window is None else window
+    if not 2 <= size <= self.max_tokens + 1:
+      raise ValueError(f"window={window}: give 2 to {self.max_tokens + 1}")
+    tokens = self.tokens_of(text)
+    windows = [tokens[begin : begin + size] for begin in range(0, len(tokens), size)]
+    windows = [one for one in windows if len(one) > 1]
+    if not windows:
+      raise ValueError(f"the text has {len(tokens)} tokens: a perplexity needs at least 2")
+    scores = self._np.concatenate(self._scored(windows))
+    return float(self._np.exp(-scores.mean())), len(scores)
+
+  def _scored(self, texts: Sequence[Sequence[int]]) -> list[Any]:
+    self._leave()
+    if any(self._active):
+      raise ValueError("requests are in progress: finish or cancel them before texts are scored")
+    return Scorer(
+      self._session, self.slots, self.max_tokens, _SPAN, self._verified, self._drawing.ranked > 0
+    ).score(texts)
+
   def generate(self, prompt: Prompt, **settings: Any) -> str:
     """Generates a text. `settings` are the fields of requests.Settings: max_new_tokens,
-    temperature, top_k, top_p, seed, stop."""
+    temperature, top_k, top_p, min_p, seed, stop, penalties and others."""
     return "".join(self.stream(prompt, **settings))
 
   def stream(self, prompt: Prompt, **settings: Any) -> Iterator[str]:
@@ -119,8 +180,46 @@ class Model:
           yield part
       if part := request.take():
         yield part
+      if request.error is not None:
+        raise request.error
     finally:
       request.cancel()
+
+  async def agenerate(self, prompt: Prompt, **settings: Any) -> str:
+    """`generate` for asyncio. Several calls are worked on together."""
+    return "".join([part async for part in self.astream(prompt, **settings)])
+
+  async def astream(self, prompt: Prompt, **settings: Any) -> AsyncIterator[str]:
+    """`stream` for asyncio: `async for part in model.astream(prompt)`. The steps run in a thread
+    and are those of all calls that are in progress, in one event loop. A call that is cancelled
+    cancels its request. `step` and what calls it must not run at the same time."""
+    request = self.submit(prompt, **settings)
+    try:
+      while not request.done:
+        await self._next_step()
+        if part := request.take():
+          yield part
+      if part := request.take():
+        yield part
+      if request.error is not None:
+        raise request.error
+    finally:
+      if self._stepping is None:
+        request.cancel()
+      else:  # a step may be adding a token
+        self._stepping.add_done_callback(lambda _: request.cancel())
+
+  async def _next_step(self) -> None:
+    """Waits for the end of the step in progress, or begins one."""
+    if self._stepping is None:
+
+      def end(_: Any) -> None:
+        self._stepping = None
+
+      self._stepping = asyncio.ensure_future(asyncio.to_thread(self.step))
+      self._stepping.add_done_callback(end)
+    # The step of all calls goes on if this one is cancelled.
+    await asyncio.shield(self._stepping)
 
   # Several requests
 
@@ -128,6 +227,7 @@ class Model:
     """Adds a request, which `step` works on. By default a seed is drawn."""
     settings.setdefault("seed", secrets.randbits(62))
     chosen = Settings(**settings)
+    self._check_controls(chosen)
     if chosen.stop and self.tokenizer is None:
       raise ValueError(f"stop: {self.path} has no tokenizer")
     tokens = self.tokens_of(prompt)
@@ -141,6 +241,16 @@ class Model:
     request = Request(tokens, chosen, self.tokenizer, self._ends)
     self._waiting.append(request)
     return request
+
+  def _check_controls(self, chosen: Settings) -> None:
+    most = self._drawing.ranked
+    if (chosen.adjusts or chosen.top_logprobs) and not most:
+      raise ValueError(
+        f"{self.path} has no penalties, masks of tokens and most likely tokens: export it with "
+        '"controls" among the features'
+      )
+    if chosen.top_logprobs > most:
+      raise ValueError(f"top_logprobs={chosen.top_logprobs}: give {most} at most")
 
   def step(self) -> bool:
     """Generates one token of each request that has a slot, after a part of the prompt of those that
@@ -218,28 +328,11 @@ class Model:
 
   def _add(self, rows: Sequence[Request | None], found: Any, logits: Any) -> None:
     """Gives each request its next token: the most likely one of `found`, or one that is drawn."""
-    np = self._np
-    logprobs: Any = None
-    if any(one and (one.settings.temperature > 0 or one.settings.logprobs) for one in rows):
-
-      def column(kind: Any, name: str, other: float) -> Any:
-        return np.array([getattr(one.settings, name) if one else other for one in rows], kind)
-
-      at = [len(one.prompt) + len(one.tokens) if one else 0 for one in rows]
-      found, logprobs = self._session.sample(
-        logits,
-        column(np.float32, "temperature", 0),
-        column(np.int64, "top_k", 0),
-        column(np.float32, "top_p", 1),
-        column(np.int64, "seed", 0),
-        np.array(at, np.int64),
-      )
-    for row, request in enumerate(rows):
-      if request is not None:
-        logprob = float(logprobs[row]) if request.settings.logprobs else None
+    for request, drawn in zip(rows, self._drawing.draw(rows, found, logits), strict=True):
+      if request is not None and drawn is not None and not request.done:
         # The last token of a sequence needs no position of the cache.
         room = self.max_tokens - len(request.prompt) - len(request.tokens)
-        request.add(int(found[row]), logprob, room)
+        request.add(drawn.token, drawn.logprob, room, drawn.top)
 
   def _span(self, end: int) -> int:
     return min(-(-end // _SPAN) * _SPAN, self.max_tokens)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from .tokenizer import Decoder, Tokenizer
 
@@ -18,18 +19,42 @@ class Settings:
     the larger they are.
   top_k: draw from so many of the most likely tokens; 0 is no limit.
   top_p: draw from the most likely tokens that have this probability together.
+  min_p: draw from the tokens whose probability is at least this part of the largest one; 0 is no
+    limit. It applies after temperature, top_k and top_p, in this order.
   seed: equal seeds give equal texts, whatever else is generated at the same time.
   stop: texts that end the generation; they are no part of the result.
-  logprobs: keep the logarithm of the probability that the model gives to each token.
+  logprobs: keep the logarithm of the probability that the model gives to each token: by its logits,
+    before penalties, masks, temperature and what else draws tokens.
+  top_logprobs: keep so many of the most likely tokens with theirs, at most 20.
+  repetition_penalty: the logits of all tokens that the text or its prompt has are divided by it if
+    they are positive, else multiplied. It comes first of all, and is that of transformers.
+  presence_penalty, frequency_penalty: taken from the logits of the tokens that the text has after
+    its prompt, the latter as often as it has the token.
+  allow: called with the request before each token; returns the tokens that may come, as numbers or
+    as a truth value for each token, or None for all. An error in it ends the request.
+
+  top_logprobs and what follows it need a file with the feature "controls".
   """
 
   max_new_tokens: int | None = None
   temperature: float = 0.0
   top_k: int = 0
   top_p: float = 1.0
+  min_p: float = 0.0
   seed: int = 0
   stop: Sequence[str] = ()
   logprobs: bool = False
+  top_logprobs: int = 0
+  repetition_penalty: float = 1.0
+  presence_penalty: float = 0.0
+  frequency_penalty: float = 0.0
+  allow: Callable[[Request], Any] | None = None
+
+  @property
+  def adjusts(self) -> bool:
+    """Whether logits change before a token is drawn."""
+    penalties = (self.repetition_penalty, self.presence_penalty, self.frequency_penalty)
+    return penalties != (1, 0, 0) or self.allow is not None
 
   def __post_init__(self) -> None:
     if isinstance(self.stop, str):
@@ -42,6 +67,15 @@ class Settings:
       raise ValueError(f"top_k={self.top_k}: give 0 for no limit, or more")
     if not 0 < self.top_p <= 1:
       raise ValueError(f"top_p={self.top_p}: give a number above 0, up to 1")
+    if not 0 <= self.min_p <= 1:
+      raise ValueError(f"min_p={self.min_p}: give a number from 0 to 1")
+    if self.top_logprobs < 0:
+      raise ValueError(f"top_logprobs={self.top_logprobs}: give 0 for none, or more")
+    if not (self.repetition_penalty > 0 and math.isfinite(self.repetition_penalty)):
+      raise ValueError(f"repetition_penalty={self.repetition_penalty}: give a number above 0")
+    for name in ("presence_penalty", "frequency_penalty"):
+      if not math.isfinite(getattr(self, name)):
+        raise ValueError(f"{name}={getattr(self, name)}: give a finite number")
     if not -(2**63) <= self.seed < 2**63:
       raise ValueError(f"seed={self.seed}: give a number of 64 bits")
     if not all(self.stop):
@@ -54,8 +88,10 @@ class Request:
   tokens, text: what there is of it so far. Of the text, that is what cannot become a part of a stop
     text any more.
   reason: None while it is generated; then "end" (the model ended the text), "stop" (one of the stop
-    texts), "length" (max_new_tokens, or no room) or "cancelled".
+    texts), "length" (max_new_tokens, or no room), "cancelled" or "failed".
   logprobs: for each token, if the settings ask for it.
+  top_logprobs: for each token, the most likely ones with theirs, if the settings ask for it.
+  error: why it has failed.
   """
 
   def __init__(
@@ -65,6 +101,8 @@ class Request:
     self.settings = settings
     self.tokens: list[int] = []
     self.logprobs: list[float] = []
+    self.top_logprobs: list[dict[int, float]] = []
+    self.error: Exception | None = None
     self.reason: str | None = None
     self.slot = -1  # while it has one
     self.taken = 0  # how many tokens of the prompt the cache has
@@ -87,14 +125,24 @@ class Request:
     if self.reason is None:
       self._end("cancelled")
 
+  def fail(self, error: Exception) -> None:
+    """Ends the generation by an error of the application."""
+    if self.reason is None:
+      self.error = error
+      self._end("failed")
+
   def take(self) -> str:
     """The text that has come since the last call."""
     text = self._text[self._given : self._safe]
     self._given = self._safe
     return text
 
-  def add(self, token: int, logprob: float | None, room: int) -> None:
+  def add(
+    self, token: int, logprob: float | None, room: int, top: dict[int, float] | None = None
+  ) -> None:
     """Takes the next token. `room` is how many tokens more the sequence may have."""
+    if top is not None:
+      self.top_logprobs.append(top)
     if logprob is not None:
       self.logprobs.append(logprob)
     self.tokens.append(token)

@@ -20,9 +20,9 @@
  * A request asks for one text or several (`samples`). Each text takes one of the slots of the file
  * while it is generated, and waits until one is free. A step runs the model once for all of them:
  * it takes up to one chunk of each prompt that the cache does not have yet, and then generates a
- * token of each other text. So requests may join and leave between any two steps, and a step never
- * takes longer than one chunk for each slot and one token. The first request that is submitted gets
- * the first slot that is free.
+ * token of each other text, or several (`speculate`). So requests may join and leave between any
+ * two steps, and a step never takes longer than one chunk for each slot and one token. The first
+ * request that is submitted gets the first slot that is free.
  *
  * Threads: one thread at a time calls husk_generator_step; a second call meanwhile is refused. Any
  * thread may submit, cancel and ask for statistics at the same time. `part` is called by
@@ -57,8 +57,11 @@ typedef struct husk_generator_options {
    * number, texts that are generated wait less for new prompts, which take longer. */
   uint32_t chunk;
   /** 1: a prompt whose first tokens are in the cache of a free slot already, because an earlier
-   * request had them, begins after them. The logits may then differ by rounding from those of a
-   * prompt that is taken as a whole. */
+   * request had them, begins after them; if the cache of another slot has more of them, they are
+   * copied from there, also while both prompts are taken. The logits may then differ by rounding
+   * from those of a prompt that is taken as a whole. The samples of one request that get their
+   * slots together take the prompt once in any case, and have equal logits. Copies need a file
+   * with the function `copy`, which `python -m husk llm` gives a file with several slots. */
   int32_t reuse_prefixes;
   int32_t reserved; /**< 0. */
   /** The options of the session; NULL: the defaults. Read during the call. */
@@ -117,9 +120,27 @@ typedef struct husk_text_part {
   int32_t reserved;      /**< 0. */
   uint64_t tokens;       /**< How many tokens the text has, this one included. */
   uint64_t prompt;       /**< How many tokens the prompt has. */
-  uint64_t reused;       /**< How many of them were in the cache already (reuse_prefixes). */
+  uint64_t reused;       /**< How many of them were in the caches already. */
   const husk_error* why; /**< The failure if `reason` is HUSK_TEXT_FAILED, else NULL. */
+  /** With top_logprobs: the most likely tokens in the model, the first one first. */
+  const int32_t* top_tokens;
+  const float* top_logprobs; /**< The logarithms of their probabilities. */
+  uint32_t top_count;        /**< How many there are; 0 without a token. */
+  uint32_t reserved2;        /**< 0. */
 } husk_text_part;
+
+/** The next token of a text, of which the application says what it may be. The library fills the
+ * struct, which is valid during the callback. */
+typedef struct husk_text_choice {
+  uint32_t struct_size;  /**< The size of the struct in the library's version. */
+  uint32_t sample;       /**< The number of the text among those of the request, from 0. */
+  uint64_t request;      /**< The number of the request. */
+  const int32_t* tokens; /**< The tokens that the text has so far, without the prompt. */
+  size_t token_count;    /**< How many they are. */
+  /** Token number t may come if bit t % 32 of word t / 32 is set. All bits are set on entry. */
+  uint32_t* allowed;
+  size_t word_count; /**< How many words there are. */
+} husk_text_choice;
 
 /** A text that is not a string of C. Entries come in arrays, so the layout is fixed. */
 typedef struct husk_text_slice {
@@ -144,7 +165,9 @@ typedef struct husk_text_request {
   float temperature;
   int64_t top_k; /**< Draw from so many of the most likely tokens; 0: no limit. */
   float top_p;   /**< Draw from the most likely tokens that have this probability together; 0: 1. */
-  int32_t logprobs; /**< 1: parts have the log-probabilities of their tokens. */
+  /** 1: parts have the log-probabilities of their tokens, by the logits of the model: before
+   * penalties, masks, temperature and what else draws tokens. */
+  int32_t logprobs;
   /** 1: the tokens that end a text are tokens like others, as for a measurement. */
   int32_t ignore_end;
   int32_t reserved; /**< 0. */
@@ -156,10 +179,58 @@ typedef struct husk_text_request {
    * NULL. */
   int32_t (*part)(void* user, const husk_text_part* part);
   void* user; /**< The first argument of `part`. */
+  /** Draw from the tokens whose probability is at least this part of the largest one; 0: all. It
+   * applies after temperature, top_k and top_p, in this order. */
+  float min_p;
+  /** The logits of all tokens that a text or its prompt has are divided by this number if they are
+   * positive, else multiplied; 0: 1, which changes nothing. It comes first of all, and is that of
+   * transformers. Like the fields that follow, it needs a file with the functions `adjust` and
+   * `rank`: `python -m husk llm --features controls`. */
+  float repetition_penalty;
+  /** This is taken from the logits of all tokens that the text has after its prompt. */
+  float presence_penalty;
+  float frequency_penalty; /**< This is taken so many times as the text has the token. */
+  uint32_t top_logprobs;   /**< Parts have so many of the most likely tokens; at most 20. */
+  /** Speculative decoding, if the file has the function `verify` (--features verify): up to so many
+   * tokens that followed the last two or three tokens earlier in the text or its prompt are tried
+   * together with the next one, and those that the text gets anyway are taken in one step. A step
+   * may then give a text several parts. Tokens are those without it, but for rounding: each is
+   * drawn from the same probabilities with the same random number. Steps with a request that has
+   * penalties, a mask or top_logprobs do not speculate. 0: never. */
+  uint32_t speculate;
+  /** Called before each token of each text, while the model may still compute, as `part` is; clears
+   * the bits of tokens that must not come. Another result than 0 cancels the request. A text
+   * without an allowed token ends with HUSK_TEXT_FAILED. NULL: all may come. */
+  int32_t (*allow)(void* user, const husk_text_choice* choice);
 } husk_text_request;
 /** The initial value of a husk_text_request. */
 #define HUSK_TEXT_REQUEST_INIT \
-  {sizeof(husk_text_request), 0, NULL, 0, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, NULL, NULL}
+  {sizeof(husk_text_request),  \
+   0,                          \
+   NULL,                       \
+   0,                          \
+   NULL,                       \
+   0,                          \
+   0,                          \
+   0,                          \
+   0,                          \
+   0,                          \
+   0,                          \
+   0,                          \
+   0,                          \
+   0,                          \
+   0,                          \
+   NULL,                       \
+   0,                          \
+   NULL,                       \
+   NULL,                       \
+   0,                          \
+   0,                          \
+   0,                          \
+   0,                          \
+   0,                          \
+   0,                          \
+   NULL}
 
 /** Sets temperature, top_k and top_p to what the model's author recommends: zeros, if nothing. */
 HUSK_API void husk_generator_recommend(const husk_generator* generator, husk_text_request* request);
@@ -171,8 +242,8 @@ HUSK_API void husk_generator_recommend(const husk_generator* generator, husk_tex
  * @param error may be NULL
  * @return HUSK_OK; HUSK_INVALID_ARGUMENT, naming a setting that is wrong; HUSK_INVALID_INPUT if the
  * prompt is no UTF-8, has no tokens or a token that does not exist, or is longer than a sequence;
- * HUSK_UNSUPPORTED if there is a text and no tokenizer; or HUSK_OUT_OF_MEMORY. Other requests go
- * on. */
+ * HUSK_UNSUPPORTED if there is a text and no tokenizer, or a setting whose functions the file
+ * lacks; or HUSK_OUT_OF_MEMORY. Other requests go on. */
 HUSK_API husk_status husk_generator_submit(husk_generator* generator,
                                            const husk_text_request* request, uint64_t* number,
                                            husk_error* error);
@@ -196,6 +267,28 @@ HUSK_API husk_status husk_generator_cancel(husk_generator* generator, uint64_t n
 HUSK_API husk_status husk_generator_step(husk_generator* generator, int32_t* more,
                                          husk_error* error);
 
+/** Which hidden states husk_generator_embed gives. */
+enum {
+  HUSK_TEXT_MEAN = 0, /**< The mean of those of all tokens. */
+  HUSK_TEXT_LAST = 1  /**< Those of the last token. */
+};
+/** Computes the hidden states of the model's last layer for a text, without a slot. The caches are
+ * not used. The file needs the function `embed`: `python -m husk llm --features embed`.
+ * @param generator one thread at a time, and none that steps
+ * @param tokens the text
+ * @param token_count how many tokens there are
+ * @param pooling HUSK_TEXT_MEAN or HUSK_TEXT_LAST
+ * @param embedding memory for the numbers; those that do not fit are counted, but not written
+ * @param capacity how many numbers have memory
+ * @param count how many numbers the model has; may be NULL
+ * @param error may be NULL
+ * @return HUSK_OK; HUSK_INVALID_ARGUMENT, also if a step is in progress; HUSK_INVALID_INPUT if the
+ * text has no tokens, one that does not exist, or too many; HUSK_UNSUPPORTED if the file has no
+ * such function; or the failure of the run */
+HUSK_API husk_status husk_generator_embed(husk_generator* generator, const int32_t* tokens,
+                                          size_t token_count, int32_t pooling, float* embedding,
+                                          size_t capacity, size_t* count, husk_error* error);
+
 /** Counts of a generator. Minimum size: through `step_nanoseconds`. */
 typedef struct husk_generator_stats {
   uint32_t struct_size;       /**< Set by the caller that passes the struct to be filled. */
@@ -212,10 +305,14 @@ typedef struct husk_generator_stats {
   uint64_t new_tokens;        /**< Tokens of texts. */
   uint64_t model_nanoseconds; /**< Time of the runs, with copies from and to the device. */
   uint64_t step_nanoseconds;  /**< Time of the steps, with the callbacks. */
+  uint64_t prompt_runs;       /**< Runs of the model that took tokens of prompts. */
+  uint64_t copied_tokens;     /**< The part of `reused_tokens` that another slot had. */
+  uint64_t drafted_tokens;    /**< Tokens that were tried by speculative decoding. */
+  uint64_t accepted_tokens;   /**< Those of them that the texts got. */
 } husk_generator_stats;
 /** The initial value of a husk_generator_stats. */
 #define HUSK_GENERATOR_STATS_INIT \
-  {sizeof(husk_generator_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+  {sizeof(husk_generator_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 /** Writes the counts to `out`, which is HUSK_GENERATOR_STATS_INIT on entry. Any thread may call; a
  * step in progress is not in the counts. Returns HUSK_OK or HUSK_INVALID_ARGUMENT. */

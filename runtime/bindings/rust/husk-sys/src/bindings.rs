@@ -1,5 +1,6 @@
 // The C interface of Husk, written by runtime/bindings/abi/describe.py from the headers.
-// husk.h, op.h, types.h, ports.h, port_host.h, port_cuda.h and ops.h describe what stands here.
+// husk.h, op.h, types.h, ports.h, port_host.h, port_cuda.h, ops.h, weights.h, text.h and generate.h
+// describe what stands here.
 
 use std::os::raw::{c_char, c_void};
 
@@ -93,9 +94,30 @@ pub const HUSK_MODE_GRAPH: i32 = 2;
 pub const HUSK_CLOCK_HOST: i32 = 0;
 pub const HUSK_CLOCK_DEVICE: i32 = 1;
 pub const HUSK_HOST_THREADS_MAX: i32 = 1024;
+pub const HUSK_TEXT_ADD_SPECIAL: i32 = 1;
+pub const HUSK_TEXT_PLAIN: i32 = 2;
+pub const HUSK_TEXT_SKIP_SPECIAL: i32 = 4;
+pub const HUSK_TEXT_GOES_ON: i32 = 0;
+pub const HUSK_TEXT_END: i32 = 1;
+pub const HUSK_TEXT_STOP: i32 = 2;
+pub const HUSK_TEXT_LENGTH: i32 = 3;
+pub const HUSK_TEXT_CANCELLED: i32 = 4;
+pub const HUSK_TEXT_FAILED: i32 = 5;
+pub const HUSK_TEXT_MEAN: i32 = 0;
+pub const HUSK_TEXT_LAST: i32 = 1;
+
+#[repr(C)]
+pub struct husk_chat {
+    _opaque: [u8; 0],
+}
 
 #[repr(C)]
 pub struct husk_engine {
+    _opaque: [u8; 0],
+}
+
+#[repr(C)]
+pub struct husk_generator {
     _opaque: [u8; 0],
 }
 
@@ -111,6 +133,16 @@ pub struct husk_program {
 
 #[repr(C)]
 pub struct husk_session {
+    _opaque: [u8; 0],
+}
+
+#[repr(C)]
+pub struct husk_text_decoder {
+    _opaque: [u8; 0],
+}
+
+#[repr(C)]
+pub struct husk_tokenizer {
     _opaque: [u8; 0],
 }
 
@@ -197,6 +229,9 @@ pub struct husk_engine_options {
     pub max_program_bytes: u64,
     pub rank: u32,
     pub world: u32,
+    pub group: *const husk_group_id,
+    pub group_timeout_ms: u32,
+    pub reserved4: u32,
 }
 
 #[repr(C)]
@@ -206,6 +241,45 @@ pub struct husk_error {
     pub driver_code: i32,
     pub step: i32,
     pub text: [c_char; 240],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct husk_generator_options {
+    pub struct_size: u32,
+    pub chunk: u32,
+    pub reuse_prefixes: i32,
+    pub reserved: i32,
+    pub session: *const husk_session_options,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct husk_generator_stats {
+    pub struct_size: u32,
+    pub slots: u32,
+    pub max_tokens: u64,
+    pub vocabulary: u64,
+    pub active: u32,
+    pub waiting: u32,
+    pub requests: u64,
+    pub ended: u64,
+    pub steps: u64,
+    pub prompt_tokens: u64,
+    pub reused_tokens: u64,
+    pub new_tokens: u64,
+    pub model_nanoseconds: u64,
+    pub step_nanoseconds: u64,
+    pub prompt_runs: u64,
+    pub copied_tokens: u64,
+    pub drafted_tokens: u64,
+    pub accepted_tokens: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct husk_group_id {
+    pub bytes: [u8; 128],
 }
 
 #[repr(C)]
@@ -290,6 +364,8 @@ pub struct husk_packing {
     pub bytes: u64,
     pub layout: u64,
     pub data: *mut c_void,
+    pub name: *const c_char,
+    pub stored: *const c_void,
 }
 
 #[repr(C)]
@@ -354,6 +430,78 @@ pub struct husk_storage_info {
     pub name: *const c_char,
     pub dims: *const i64,
     pub bytes: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct husk_text_choice {
+    pub struct_size: u32,
+    pub sample: u32,
+    pub request: u64,
+    pub tokens: *const i32,
+    pub token_count: usize,
+    pub allowed: *mut u32,
+    pub word_count: usize,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct husk_text_part {
+    pub struct_size: u32,
+    pub sample: u32,
+    pub request: u64,
+    pub text: *const c_char,
+    pub bytes: usize,
+    pub token: i32,
+    pub logprob: f32,
+    pub reason: i32,
+    pub reserved: i32,
+    pub tokens: u64,
+    pub prompt: u64,
+    pub reused: u64,
+    pub why: *const husk_error,
+    pub top_tokens: *const i32,
+    pub top_logprobs: *const f32,
+    pub top_count: u32,
+    pub reserved2: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct husk_text_request {
+    pub struct_size: u32,
+    pub options: u32,
+    pub text: *const c_char,
+    pub bytes: usize,
+    pub tokens: *const i32,
+    pub token_count: usize,
+    pub max_new_tokens: u64,
+    pub samples: u32,
+    pub temperature: f32,
+    pub top_k: i64,
+    pub top_p: f32,
+    pub logprobs: i32,
+    pub ignore_end: i32,
+    pub reserved: i32,
+    pub seed: i64,
+    pub stops: *const husk_text_slice,
+    pub stop_count: usize,
+    pub part: Option<unsafe extern "C" fn(*mut c_void, *const husk_text_part) -> i32>,
+    pub user: *mut c_void,
+    pub min_p: f32,
+    pub repetition_penalty: f32,
+    pub presence_penalty: f32,
+    pub frequency_penalty: f32,
+    pub top_logprobs: u32,
+    pub speculate: u32,
+    pub allow: Option<unsafe extern "C" fn(*mut c_void, *const husk_text_choice) -> i32>,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct husk_text_slice {
+    pub text: *const c_char,
+    pub bytes: usize,
 }
 
 #[repr(C)]
@@ -469,6 +617,11 @@ extern "C" {
         to: *mut c_void,
         from: *const c_void,
         bytes: u64,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_group_id_create(
+        port: *const husk_port,
+        id: *mut husk_group_id,
         error: *mut husk_error,
     ) -> i32;
     pub fn husk_host_threads_create(
@@ -674,6 +827,125 @@ extern "C" {
     ) -> i32;
 }
 
+#[cfg(feature = "text")]
+#[link(name = "husk_text")]
+extern "C" {
+    pub fn husk_chat_add(
+        chat: *mut husk_chat,
+        role: *const c_char,
+        content: *const c_char,
+        bytes: usize,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_chat_clear(chat: *mut husk_chat);
+    pub fn husk_chat_create(
+        json: *const c_char,
+        bytes: usize,
+        chat: *mut *mut husk_chat,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_chat_release(chat: *mut husk_chat);
+    pub fn husk_chat_text(
+        chat: *mut husk_chat,
+        text: *mut *const c_char,
+        bytes: *mut usize,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_generator_cancel(
+        generator: *mut husk_generator,
+        number: u64,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_generator_chat(
+        generator: *const husk_generator,
+        chat: *mut *mut husk_chat,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_generator_create(
+        engine: *mut husk_engine,
+        program: *mut husk_program,
+        options: *const husk_generator_options,
+        generator: *mut *mut husk_generator,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_generator_embed(
+        generator: *mut husk_generator,
+        tokens: *const i32,
+        token_count: usize,
+        pooling: i32,
+        embedding: *mut f32,
+        capacity: usize,
+        count: *mut usize,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_generator_recommend(
+        generator: *const husk_generator,
+        request: *mut husk_text_request,
+    );
+    pub fn husk_generator_release(generator: *mut husk_generator);
+    pub fn husk_generator_stats_get(
+        generator: *mut husk_generator,
+        out: *mut husk_generator_stats,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_generator_step(
+        generator: *mut husk_generator,
+        more: *mut i32,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_generator_submit(
+        generator: *mut husk_generator,
+        request: *const husk_text_request,
+        number: *mut u64,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_generator_tokenizer(generator: *const husk_generator) -> *const husk_tokenizer;
+    pub fn husk_text_decoder_create(
+        tokenizer: *const husk_tokenizer,
+        options: u32,
+        decoder: *mut *mut husk_text_decoder,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_text_decoder_finish(
+        decoder: *mut husk_text_decoder,
+        text: *mut *const c_char,
+        bytes: *mut usize,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_text_decoder_push(
+        decoder: *mut husk_text_decoder,
+        token: i32,
+        text: *mut *const c_char,
+        bytes: *mut usize,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_text_decoder_release(decoder: *mut husk_text_decoder);
+    pub fn husk_tokenizer_create(
+        json: *const c_char,
+        bytes: usize,
+        tokenizer: *mut *mut husk_tokenizer,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_tokenizer_encode(
+        tokenizer: *const husk_tokenizer,
+        text: *const c_char,
+        bytes: usize,
+        options: u32,
+        tokens: *mut i32,
+        capacity: usize,
+        count: *mut usize,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_tokenizer_is_special(tokenizer: *const husk_tokenizer, token: i32) -> i32;
+    pub fn husk_tokenizer_release(tokenizer: *mut husk_tokenizer);
+    pub fn husk_tokenizer_size(tokenizer: *const husk_tokenizer) -> u32;
+    pub fn husk_tokenizer_token(
+        tokenizer: *const husk_tokenizer,
+        token: i32,
+        bytes: *mut usize,
+    ) -> *const c_char;
+}
+
 #[cfg(test)]
 #[test]
 fn layouts() {
@@ -713,7 +985,7 @@ fn layouts() {
     assert_eq!(offset_of!(husk_constant_update, constant), 0);
     assert_eq!(offset_of!(husk_constant_update, reserved), 4);
     assert_eq!(offset_of!(husk_constant_update, bytes), 8);
-    assert_eq!(size_of::<husk_engine_options>(), 176);
+    assert_eq!(size_of::<husk_engine_options>(), 192);
     assert_eq!(align_of::<husk_engine_options>(), 8);
     assert_eq!(offset_of!(husk_engine_options, struct_size), 0);
     assert_eq!(offset_of!(husk_engine_options, device_index), 4);
@@ -742,12 +1014,45 @@ fn layouts() {
     assert_eq!(offset_of!(husk_engine_options, max_program_bytes), 160);
     assert_eq!(offset_of!(husk_engine_options, rank), 168);
     assert_eq!(offset_of!(husk_engine_options, world), 172);
+    assert_eq!(offset_of!(husk_engine_options, group), 176);
+    assert_eq!(offset_of!(husk_engine_options, group_timeout_ms), 184);
+    assert_eq!(offset_of!(husk_engine_options, reserved4), 188);
     assert_eq!(size_of::<husk_error>(), 252);
     assert_eq!(align_of::<husk_error>(), 4);
     assert_eq!(offset_of!(husk_error, code), 0);
     assert_eq!(offset_of!(husk_error, driver_code), 4);
     assert_eq!(offset_of!(husk_error, step), 8);
     assert_eq!(offset_of!(husk_error, text), 12);
+    assert_eq!(size_of::<husk_generator_options>(), 24);
+    assert_eq!(align_of::<husk_generator_options>(), 8);
+    assert_eq!(offset_of!(husk_generator_options, struct_size), 0);
+    assert_eq!(offset_of!(husk_generator_options, chunk), 4);
+    assert_eq!(offset_of!(husk_generator_options, reuse_prefixes), 8);
+    assert_eq!(offset_of!(husk_generator_options, reserved), 12);
+    assert_eq!(offset_of!(husk_generator_options, session), 16);
+    assert_eq!(size_of::<husk_generator_stats>(), 128);
+    assert_eq!(align_of::<husk_generator_stats>(), 8);
+    assert_eq!(offset_of!(husk_generator_stats, struct_size), 0);
+    assert_eq!(offset_of!(husk_generator_stats, slots), 4);
+    assert_eq!(offset_of!(husk_generator_stats, max_tokens), 8);
+    assert_eq!(offset_of!(husk_generator_stats, vocabulary), 16);
+    assert_eq!(offset_of!(husk_generator_stats, active), 24);
+    assert_eq!(offset_of!(husk_generator_stats, waiting), 28);
+    assert_eq!(offset_of!(husk_generator_stats, requests), 32);
+    assert_eq!(offset_of!(husk_generator_stats, ended), 40);
+    assert_eq!(offset_of!(husk_generator_stats, steps), 48);
+    assert_eq!(offset_of!(husk_generator_stats, prompt_tokens), 56);
+    assert_eq!(offset_of!(husk_generator_stats, reused_tokens), 64);
+    assert_eq!(offset_of!(husk_generator_stats, new_tokens), 72);
+    assert_eq!(offset_of!(husk_generator_stats, model_nanoseconds), 80);
+    assert_eq!(offset_of!(husk_generator_stats, step_nanoseconds), 88);
+    assert_eq!(offset_of!(husk_generator_stats, prompt_runs), 96);
+    assert_eq!(offset_of!(husk_generator_stats, copied_tokens), 104);
+    assert_eq!(offset_of!(husk_generator_stats, drafted_tokens), 112);
+    assert_eq!(offset_of!(husk_generator_stats, accepted_tokens), 120);
+    assert_eq!(size_of::<husk_group_id>(), 128);
+    assert_eq!(align_of::<husk_group_id>(), 1);
+    assert_eq!(offset_of!(husk_group_id, bytes), 0);
     assert_eq!(size_of::<husk_op>(), 80);
     assert_eq!(align_of::<husk_op>(), 8);
     assert_eq!(offset_of!(husk_op, struct_size), 0);
@@ -791,13 +1096,15 @@ fn layouts() {
     assert_eq!(offset_of!(husk_op_context, scratch), 64);
     assert_eq!(offset_of!(husk_op_context, rank), 72);
     assert_eq!(offset_of!(husk_op_context, world), 76);
-    assert_eq!(size_of::<husk_packing>(), 32);
+    assert_eq!(size_of::<husk_packing>(), 48);
     assert_eq!(align_of::<husk_packing>(), 8);
     assert_eq!(offset_of!(husk_packing, struct_size), 0);
     assert_eq!(offset_of!(husk_packing, argument), 4);
     assert_eq!(offset_of!(husk_packing, bytes), 8);
     assert_eq!(offset_of!(husk_packing, layout), 16);
     assert_eq!(offset_of!(husk_packing, data), 24);
+    assert_eq!(offset_of!(husk_packing, name), 32);
+    assert_eq!(offset_of!(husk_packing, stored), 40);
     assert_eq!(size_of::<husk_port_properties>(), 184);
     assert_eq!(align_of::<husk_port_properties>(), 8);
     assert_eq!(offset_of!(husk_port_properties, struct_size), 0);
@@ -850,6 +1157,66 @@ fn layouts() {
     assert_eq!(offset_of!(husk_storage_info, name), 16);
     assert_eq!(offset_of!(husk_storage_info, dims), 24);
     assert_eq!(offset_of!(husk_storage_info, bytes), 32);
+    assert_eq!(size_of::<husk_text_choice>(), 48);
+    assert_eq!(align_of::<husk_text_choice>(), 8);
+    assert_eq!(offset_of!(husk_text_choice, struct_size), 0);
+    assert_eq!(offset_of!(husk_text_choice, sample), 4);
+    assert_eq!(offset_of!(husk_text_choice, request), 8);
+    assert_eq!(offset_of!(husk_text_choice, tokens), 16);
+    assert_eq!(offset_of!(husk_text_choice, token_count), 24);
+    assert_eq!(offset_of!(husk_text_choice, allowed), 32);
+    assert_eq!(offset_of!(husk_text_choice, word_count), 40);
+    assert_eq!(size_of::<husk_text_part>(), 104);
+    assert_eq!(align_of::<husk_text_part>(), 8);
+    assert_eq!(offset_of!(husk_text_part, struct_size), 0);
+    assert_eq!(offset_of!(husk_text_part, sample), 4);
+    assert_eq!(offset_of!(husk_text_part, request), 8);
+    assert_eq!(offset_of!(husk_text_part, text), 16);
+    assert_eq!(offset_of!(husk_text_part, bytes), 24);
+    assert_eq!(offset_of!(husk_text_part, token), 32);
+    assert_eq!(offset_of!(husk_text_part, logprob), 36);
+    assert_eq!(offset_of!(husk_text_part, reason), 40);
+    assert_eq!(offset_of!(husk_text_part, reserved), 44);
+    assert_eq!(offset_of!(husk_text_part, tokens), 48);
+    assert_eq!(offset_of!(husk_text_part, prompt), 56);
+    assert_eq!(offset_of!(husk_text_part, reused), 64);
+    assert_eq!(offset_of!(husk_text_part, why), 72);
+    assert_eq!(offset_of!(husk_text_part, top_tokens), 80);
+    assert_eq!(offset_of!(husk_text_part, top_logprobs), 88);
+    assert_eq!(offset_of!(husk_text_part, top_count), 96);
+    assert_eq!(offset_of!(husk_text_part, reserved2), 100);
+    assert_eq!(size_of::<husk_text_request>(), 152);
+    assert_eq!(align_of::<husk_text_request>(), 8);
+    assert_eq!(offset_of!(husk_text_request, struct_size), 0);
+    assert_eq!(offset_of!(husk_text_request, options), 4);
+    assert_eq!(offset_of!(husk_text_request, text), 8);
+    assert_eq!(offset_of!(husk_text_request, bytes), 16);
+    assert_eq!(offset_of!(husk_text_request, tokens), 24);
+    assert_eq!(offset_of!(husk_text_request, token_count), 32);
+    assert_eq!(offset_of!(husk_text_request, max_new_tokens), 40);
+    assert_eq!(offset_of!(husk_text_request, samples), 48);
+    assert_eq!(offset_of!(husk_text_request, temperature), 52);
+    assert_eq!(offset_of!(husk_text_request, top_k), 56);
+    assert_eq!(offset_of!(husk_text_request, top_p), 64);
+    assert_eq!(offset_of!(husk_text_request, logprobs), 68);
+    assert_eq!(offset_of!(husk_text_request, ignore_end), 72);
+    assert_eq!(offset_of!(husk_text_request, reserved), 76);
+    assert_eq!(offset_of!(husk_text_request, seed), 80);
+    assert_eq!(offset_of!(husk_text_request, stops), 88);
+    assert_eq!(offset_of!(husk_text_request, stop_count), 96);
+    assert_eq!(offset_of!(husk_text_request, part), 104);
+    assert_eq!(offset_of!(husk_text_request, user), 112);
+    assert_eq!(offset_of!(husk_text_request, min_p), 120);
+    assert_eq!(offset_of!(husk_text_request, repetition_penalty), 124);
+    assert_eq!(offset_of!(husk_text_request, presence_penalty), 128);
+    assert_eq!(offset_of!(husk_text_request, frequency_penalty), 132);
+    assert_eq!(offset_of!(husk_text_request, top_logprobs), 136);
+    assert_eq!(offset_of!(husk_text_request, speculate), 140);
+    assert_eq!(offset_of!(husk_text_request, allow), 144);
+    assert_eq!(size_of::<husk_text_slice>(), 16);
+    assert_eq!(align_of::<husk_text_slice>(), 8);
+    assert_eq!(offset_of!(husk_text_slice, text), 0);
+    assert_eq!(offset_of!(husk_text_slice, bytes), 8);
     assert_eq!(size_of::<husk_threads>(), 24);
     assert_eq!(align_of::<husk_threads>(), 8);
     assert_eq!(offset_of!(husk_threads, user), 0);

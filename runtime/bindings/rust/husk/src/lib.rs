@@ -30,6 +30,8 @@ mod op;
 mod program;
 mod session;
 mod tensor;
+#[cfg(feature = "text")]
+pub mod text;
 
 pub use dtype::{DType, Element};
 pub use engine::{Engine, EngineBuilder};

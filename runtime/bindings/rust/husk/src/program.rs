@@ -13,7 +13,7 @@ use crate::tensor::{invalid, Value};
 
 pub(crate) struct Handle {
     pub program: *mut husk_program,
-    engine: Engine,
+    pub(crate) engine: Engine,
     written: Vec<Vec<u32>>, // by function: the inputs that a run writes to
 }
 
