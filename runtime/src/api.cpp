@@ -236,6 +236,15 @@ const char* husk_status_name(husk_status status) {
   }
 }
 
+husk_status husk_group_id_create(const husk_port* port, husk_group_id* id, husk_error* error) {
+  if (!port || !id) return null_argument(error, "group_id_create");
+  *id = {};
+  if (!HUSK_HAS_FIELD(port, group_id) || !port->group_id)
+    return husk_status(no_groups(*port, error));
+  ErrorScratch scratch;
+  return port->group_id(port->user, id, scratch.of(error));
+}
+
 husk_status husk_engine_create(const husk_engine_options* options, husk_engine** engine,
                                husk_error* error) {
   if (!options || !engine) return null_argument(error, "engine_create");
@@ -320,12 +329,18 @@ husk_status husk_engine_download(husk_engine* engine, void* stream, void* to, co
 
 husk_status husk_program_verify(const void* data, size_t size, husk_error* error) {
   if (!data) return null_argument(error, "program_verify");
-  Container file;
-  file.borrow(data, size, nullptr, nullptr);
   const husk_allocator& allocator = *default_allocator();
-  Status status = file.read(allocator, 0, error);
-  if (!failed(status)) status = file.parse(error);
-  return husk_status(failed(status) ? status : verify(file, allocator, error));
+  uint32_t rank = 0, ranks = 0;
+  do {
+    Container file;
+    file.borrow(data, size, nullptr, nullptr);
+    Status status = file.read(allocator, 0, rank, error);
+    if (!failed(status)) status = file.parse(error);
+    if (!failed(status)) status = verify(file, allocator, error);
+    if (failed(status)) return husk_status(status);
+    ranks = file.ranks();
+  } while (++rank < ranks);
+  return HUSK_OK;
 }
 
 husk_status husk_program_open(husk_engine* engine, const char* path, husk_program** program,

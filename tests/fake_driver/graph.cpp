@@ -130,6 +130,9 @@ TaskPointer repeat(const Call& call, const Task& recorded) {
   auto task = std::make_shared<Task>();
   task->what = "captured: " + recorded.what;
   task->work = recorded.work;
+  task->state = recorded.state;
+  if (task->state && task->state() < 0)
+    violation("%s: %s: what it uses is gone", call.name, recorded.what.c_str());
   task->memory = recorded.memory;
   if (recorded.launch) task->launch = std::make_unique<Launch>(*recorded.launch);
   for (const CUdeviceptr address : recorded.memory) check_range(call, address, 1, "captured work");

@@ -305,6 +305,7 @@ CUresult cuMemFree(CUdeviceptr address) {
   Call call("cuMemFree");
   if (const CUresult refused = refuse_while_capturing()) return refused;
   call.context();
+  refuse_endless(call);
   free_allocation(call.name, allocation_at(call.name, address));
   return call.fault;
 }
@@ -377,6 +378,7 @@ CUresult cuMemFreeHost(void* memory) {
   Call call("cuMemFreeHost");
   if (const CUresult refused = refuse_while_capturing()) return refused;
   call.context();
+  refuse_endless(call);
   HostMemory& freed = remove_host_memory(call, memory, "pinned memory");
   forget_uses(freed.allocation);
   each_slack(freed.allocation, check_slack);
@@ -430,7 +432,8 @@ CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void* from, size_t size, CUstre
   if (is_pinned(from)) {
     task->host = from;
     task->work = [=] { memcpy(reinterpret_cast<void*>(to), from, size); };
-  } else {  // pageable memory is read during the call
+  } else {  // pageable memory is read during the call, which may wait for the stream
+    refuse_endless(call, stream);
     std::vector<char> staged(static_cast<const char*>(from), static_cast<const char*>(from) + size);
     task->work = [to, staged = std::move(staged)] {
       memcpy(reinterpret_cast<void*>(to), staged.data(), staged.size());

@@ -23,7 +23,12 @@ bool all_done(const std::vector<TaskPointer>& tasks) {
                      [](const TaskPointer& task) { return task->done; });
 }
 
-bool is_ready(const Task& task) { return all_done(task.after) && all_done(task.early); }
+// Whether the task cannot end now. On a lost device all work ends.
+bool is_endless(const Task& task) { return !state().broken && task.state && task.state() == 1; }
+
+bool is_ready(const Task& task) {
+  return all_done(task.after) && all_done(task.early) && !is_endless(task);
+}
 
 // True if the task may begin before its programmatic predecessors are done, which is so if each of
 // them has begun or may begin. The result is kept for one turn: the number of paths through
@@ -159,9 +164,32 @@ bool step() {
 
 void enqueue(const TaskPointer& task) { queue().push_back(task); }
 
+bool try_to_finish(const TaskPointer& task) {
+  while (task && !task->done) {
+    if (step()) continue;
+    for (const TaskPointer& queued : queue())
+      if (is_endless(*queued)) return false;
+    violation("queued work waits for itself: %s", task->what.c_str());
+  }
+  return true;
+}
+
 void finish(const TaskPointer& task) {
-  while (task && !task->done)
-    if (!step()) violation("queued work waits for itself: %s", task->what.c_str());
+  if (!try_to_finish(task))
+    violation("a call waits for ever: %s, or work before it, does not end", task->what.c_str());
+}
+
+void refuse_endless(const Call& call) {
+  for (const TaskPointer& task : queue())
+    if (is_endless(*task)) violation("%s waits for ever: %s", call.name, task->what.c_str());
+}
+
+void refuse_endless(const Call& call, CUstream stream) {
+  const auto& tasks = queue();
+  if (std::none_of(tasks.begin(), tasks.end(), [](const auto& task) { return is_endless(*task); }))
+    return;
+  for (const TaskPointer& task : stream_tail(call, stream))
+    if (!try_to_finish(task)) violation("%s may wait for ever: %s", call.name, task->what.c_str());
 }
 
 void drain() {
@@ -286,6 +314,16 @@ CUresult cuStreamSynchronize(CUstream handle) {
   return state().broken;
 }
 
+// Queued work runs now, so that nobody asks for ever.
+CUresult cuStreamQuery(CUstream handle) {
+  Call call("cuStreamQuery");
+  if (call.fault) return call.fault;
+  if (const CUresult refused = refuse_captured(call, handle)) return refused;
+  for (const TaskPointer& task : stream_tail(call, handle))
+    if (!try_to_finish(task)) return CUDA_ERROR_NOT_READY;
+  return state().broken;
+}
+
 CUresult cuEventCreate(CUevent* out, unsigned int flags) {
   Call call("cuEventCreate");
   if (call.fault) return call.fault;
@@ -313,6 +351,14 @@ CUresult cuEventSynchronize(CUevent handle) {
   if (event.captured) return CUDA_ERROR_CAPTURED_EVENT;
   finish(event.task);
   return state().broken;
+}
+
+CUresult cuEventQuery(CUevent handle) {
+  Call call("cuEventQuery");
+  if (call.fault) return call.fault;
+  const Event& event = call.object<Event>(handle, "event");
+  if (event.captured) return CUDA_ERROR_CAPTURED_EVENT;
+  return try_to_finish(event.task) ? state().broken : CUDA_ERROR_NOT_READY;
 }
 
 CUresult cuEventElapsedTime(float* milliseconds, CUevent begin, CUevent end) {
@@ -349,6 +395,12 @@ int32_t fake_enter(const char* name, int32_t in_context) {
 
 int32_t fake_queue(const char* name, void* stream, void (*work)(const void* data), const void* data,
                    uint64_t size, const fake_range* ranges, uint32_t count) {
+  return fake_queue_endless(name, stream, work, nullptr, data, size, ranges, count);
+}
+
+int32_t fake_queue_endless(const char* name, void* stream, void (*work)(const void* data),
+                           int32_t (*work_state)(const void* data), const void* data, uint64_t size,
+                           const fake_range* ranges, uint32_t count) {
   const fake::Call call(name);
   if (call.fault) return call.fault;
   auto task = std::make_shared<fake::Task>();
@@ -359,7 +411,9 @@ int32_t fake_queue(const char* name, void* stream, void (*work)(const void* data
     task->memory.push_back(address);
   }
   const char* bytes = static_cast<const char*>(data);
-  task->work = [work, kept = std::vector<char>(bytes, bytes + size)] { work(kept.data()); };
+  const auto kept = std::make_shared<std::vector<char>>(bytes, bytes + size);
+  task->work = [work, kept] { work(kept->data()); };
+  if (work_state) task->state = [work_state, kept] { return work_state(kept->data()); };
   fake::enqueue(call, static_cast<husk::cuda::CUstream>(stream), task);
   return 0;
 }

@@ -52,6 +52,7 @@ struct Task {
   // Earlier tasks of the stream that this one may overtake: they may run when this one is done.
   std::vector<TaskPointer> overtaken;
   std::function<void()> work;       // a copy or a fill; empty for a kernel or an event
+  std::function<int32_t()> state;   // of fake_queue_endless; empty for work that always ends
   std::unique_ptr<Launch> launch;   // a kernel; null for other tasks
   std::vector<CUdeviceptr> memory;  // one address in each allocation that the task uses
   CUdeviceptr frees = 0;            // the allocation that is freed when the task is done
@@ -83,8 +84,14 @@ CUresult refuse_captured(const Call& call, CUstream stream);
 // For a call that no thread may make while it captures, or while another one captures globally.
 CUresult refuse_while_capturing();
 
-// Runs queued tasks in a random order until `task` is done.
+// Runs queued tasks in a random order until `task` is done; a violation if it cannot end.
 void finish(const TaskPointer& task);
+// The same, but false if the task cannot end now.
+bool try_to_finish(const TaskPointer& task);
+// For a call that waits for all work of the device: a violation if some of it cannot end.
+void refuse_endless(const Call& call);
+// For a call that may wait for a stream: the same for work of the stream.
+void refuse_endless(const Call& call, CUstream stream);
 // Ends all queued tasks. On a lost device they end without running.
 void drain();
 // Runs a few tasks, as often as fake_schedule says.

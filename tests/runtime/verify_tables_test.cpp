@@ -119,6 +119,20 @@ TEST(VerifyTables, Kernels) {
         [](auto& e) { e.template edit<uint8_t>(last_kernel(e)->params()->Data() + 1) = 200; }}});
 }
 
+TEST(VerifyTables, World) {
+  const std::string program = "world 3 rank 2 set \"" + std::string(64, 'a') + "\"\n" + tables();
+  EXPECT_EQ(verify_error(artifact(program), HUSK_OK), "");
+  using fb::World;
+  expect_refused(
+      program,
+      {{"it is for rank 2 of 2 ranks, which does not exist",
+        [](auto& e) { e.template field<uint32_t>(e.program()->world(), World::VT_SIZE) = 2; }},
+       {"it is for rank 2 of 65537 ranks, which does not exist",
+        [](auto& e) { e.template field<uint32_t>(e.program()->world(), World::VT_SIZE) = 65537; }},
+       {"it is for rank 3 of 3 ranks, which does not exist",
+        [](auto& e) { e.template field<uint32_t>(e.program()->world(), World::VT_RANK) = 3; }}});
+}
+
 TEST(VerifyTables, Constants) {
   const char* const size = "constant 'two': its size is not that of its dtype and dims";
   const char* const outside = "constant 'two' lies outside the file, or not at a multiple of 4096";

@@ -48,11 +48,11 @@ TEST(Verify, HeaderRules) {
   };
   EXPECT_NE(verify_error(with_byte(0, 'X')).find("not a Husk artifact"), std::string::npos);
   EXPECT_NE(verify_error(with_byte(8, 9), HUSK_UNSUPPORTED)
-                .find("format 9.5, this library reads 0.2 to 0.5: update libhusk"),
+                .find("format 9.6, this library reads 0.2 to 0.6: update libhusk"),
             std::string::npos);
   EXPECT_NE(verify_error(with_byte(10, 200), HUSK_UNSUPPORTED).find("format 0.200"),
             std::string::npos);
-  EXPECT_NE(verify_error(with_byte(24, 4), HUSK_UNSUPPORTED).find("needs features 0x4"),
+  EXPECT_NE(verify_error(with_byte(24, 8), HUSK_UNSUPPORTED).find("needs features 0x8"),
             std::string::npos);
   EXPECT_NE(verify_error(with_byte(40, static_cast<uint8_t>(good[40] + 1)))
                 .find("does not match its hash"),

@@ -6,6 +6,8 @@
 
 #include <husk/detail/struct_size.h>
 
+#include "ops/group.h"
+
 namespace husk::cuda {
 
 Current::Current(void* handle, husk_error* error)
@@ -38,7 +40,8 @@ husk_status check_work(Device& device, void* stream, husk_error* error, const ch
   CUstreamCaptureStatus captures = CU_STREAM_CAPTURE_STATUS_NONE;
   if (stream) device.driver.cuStreamIsCapturing(as_stream(stream), &captures);
   if (captures != CU_STREAM_CAPTURE_STATUS_NONE) return HUSK_OK;  // nothing runs
-  const CUresult result = device.driver.cuStreamSynchronize(as_stream(stream));
+  husk_status of_group = HUSK_OK;
+  const CUresult result = synchronize(device, {as_stream(stream), nullptr}, &of_group, error);
   char thing[80], finished[sizeof device.finished];
   va_list arguments;
   va_start(arguments, format);
@@ -47,7 +50,12 @@ husk_status check_work(Device& device, void* stream, husk_error* error, const ch
   {
     const Lock lock(&device.mutex);
     snprintf(finished, sizeof finished, "%s", device.finished);
-    if (result == CUDA_SUCCESS) snprintf(device.finished, sizeof device.finished, "%s", thing);
+    if (result == CUDA_SUCCESS && of_group == HUSK_OK)
+      snprintf(device.finished, sizeof device.finished, "%s", thing);
+  }
+  if (of_group != HUSK_OK) {
+    const husk_error cause = *error;
+    return fail(error, of_group, "in %s: %s", thing, cause.text);
   }
   if (result == CUDA_SUCCESS) return HUSK_OK;
   return driver_fail(device.driver, error, result, "cuStreamSynchronize",
@@ -180,6 +188,7 @@ void close(void* handle) {
     Current current(handle);
     library.close(device, library.state);
   }
+  group_close(handle);
   pthread_mutex_destroy(&device.mutex);
   stream_destroy(handle, device.private_stream);
   device.driver.cuDevicePrimaryCtxRelease(device.device);

@@ -13,6 +13,7 @@
 namespace husk::cuda {
 
 struct Device;
+struct DeviceGroup;
 
 // A caller's handle of a device. Each device has two: `plain`, and `entered`, for which the context
 // is current already, between husk_port.enter and leave.
@@ -26,7 +27,7 @@ struct OpLibrary {
   void* state;                                       // null if the library is not open
   void (*close)(const Device& device, void* state);  // the context is current
 };
-constexpr int kOpLibraries = 4;  // as many as ops/find_op.cpp lists
+constexpr int kOpLibraries = 5;  // as many as ops/find_op.cpp lists
 
 struct Device {
   Handle plain, entered;
@@ -46,6 +47,7 @@ struct Device {
   char name[128];
   pthread_mutex_t mutex;              // guards the members below
   OpLibrary libraries[kOpLibraries];  // in the order of ops/find_op.cpp
+  DeviceGroup* group;                 // of ranks (ops/group.h); null if the device has joined none
   char finished[80];  // with check_each: the last work that is known to have finished, or ""
 };
 

@@ -3,6 +3,7 @@
 #include <husk/detail/struct_size.h>
 
 #include "graph.h"
+#include "ops/group.h"
 
 namespace husk::cuda {
 
@@ -186,6 +187,7 @@ husk_status exec_launch(void* handle, void* pointer, void* stream, husk_error* e
   Exec& exec = *static_cast<Exec*>(pointer);
   Current current(handle, error);
   HUSK_TRY(current.status);
+  HUSK_TRY(check_group(device, "a graph", error));
   const NvtxRange range(device.nvtx, "husk graph");
   CUresult result = driver.cuGraphLaunch(exec.exec, as_stream(stream));
   if (result != CUDA_SUCCESS)
@@ -195,7 +197,7 @@ husk_status exec_launch(void* handle, void* pointer, void* stream, husk_error* e
     exec.launched = true;
     return check_work(device, stream, error, "a graph of %u nodes", exec.count);
   }
-  driver.cuStreamSynchronize(as_stream(stream));  // without the event only this tells the end
+  let_end(device, {as_stream(stream), nullptr});  // without the event only this tells the end
   return driver_fail(driver, error, result, "cuEventRecord", "graph of %u nodes", exec.count);
 }
 
@@ -206,7 +208,7 @@ void exec_destroy(void* handle, void* pointer) {
   Current current(handle);
   // The driver would let a launch in flight end after this call, but the caller may free the memory
   // that the launch uses as soon as this function returns.
-  if (exec->launched) device.driver.cuEventSynchronize(exec->done);
+  if (exec->launched) let_end(device, {nullptr, exec->done});
   device.driver.cuGraphExecDestroy(exec->exec);
   device.driver.cuEventDestroy(exec->done);
   drop_graph(device, exec->graph);

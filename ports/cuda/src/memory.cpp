@@ -1,4 +1,5 @@
 #include "device.h"
+#include "ops/group.h"
 
 namespace husk::cuda {
 
@@ -85,13 +86,21 @@ void free_host(void* handle, void* memory) {
   if (current.status == HUSK_OK) as_device(handle).driver.cuMemFreeHost(memory);
 }
 
-static husk_status wait(const Device& device, void* stream, husk_error* error) {
+static husk_status wait(const Device& device, void* stream, husk_error* error,
+                        bool is_of_run = false) {
+  if (device.group) return group_wait(device, {as_stream(stream), nullptr}, is_of_run, error);
   const CUresult result = device.driver.cuStreamSynchronize(as_stream(stream));
   if (result == CUDA_SUCCESS) return HUSK_OK;
   return driver_fail(device.driver, error, result, "cuStreamSynchronize",
                      "stream %p of device %d; nothing since its last wait is known to have "
                      "finished (see check_each)",
                      stream, device.index);
+}
+
+// A copy of pageable memory may wait for the stream inside of the driver (CUDA Driver API, "API
+// synchronization behavior"), where a group of ranks has no deadline. So the wait comes before it.
+static husk_status wait_for_group(const Device& device, void* stream, husk_error* error) {
+  return device.group ? wait(device, stream, error) : husk_status{HUSK_OK};
 }
 
 static husk_status copy_fail(const Device& device, husk_error* error, CUresult result,
@@ -103,7 +112,7 @@ static husk_status copy_fail(const Device& device, husk_error* error, CUresult r
 husk_status upload(void* handle, void* stream, void* to, const void* from, uint64_t size,
                    husk_error* error) {
   if (size == 0) return HUSK_OK;
-  const Device& device = as_device(handle);
+  Device& device = as_device(handle);
   Current current(handle, error);
   HUSK_TRY(current.status);
   if (is_large(device, size)) {
@@ -111,6 +120,7 @@ husk_status upload(void* handle, void* stream, void* to, const void* from, uint6
     const husk_upload whole = {to, from, size};
     return upload_batch(handle, &whole, 1, nullptr, error);
   }
+  HUSK_TRY(wait_for_group(device, stream, error));
   const CUresult result = device.driver.cuMemcpyHtoDAsync(as_address(to), from, size,
                                                           as_stream(stream));
   if (result != CUDA_SUCCESS)
@@ -124,9 +134,10 @@ husk_status upload(void* handle, void* stream, void* to, const void* from, uint6
 
 husk_status download(void* handle, void* stream, void* to, const void* from, uint64_t size,
                      husk_error* error) {
-  const Device& device = as_device(handle);
+  Device& device = as_device(handle);
   Current current(handle, error);
   HUSK_TRY(current.status);
+  HUSK_TRY(wait_for_group(device, stream, error));
   if (size) {
     const CUresult result = device.driver.cuMemcpyDtoHAsync(to, as_address(from), size,
                                                             as_stream(stream));
@@ -229,10 +240,10 @@ void stream_destroy(void* handle, void* stream) {
 }
 
 husk_status stream_wait(void* handle, void* stream, husk_error* error) {
-  const Device& device = as_device(handle);
+  Device& device = as_device(handle);
   Current current(handle, error);
   HUSK_TRY(current.status);
-  return wait(device, stream, error);
+  return wait(device, stream, error, true);
 }
 
 }  // namespace husk::cuda

@@ -4,6 +4,7 @@
 #include "graph.h"
 #include "module.h"
 #include "ops/find_op.h"
+#include "ops/group.h"
 
 namespace husk::cuda {
 
@@ -48,6 +49,9 @@ static const husk_port kPort = {
     event_elapsed,
     nullptr,  // no kernel of a device is code of the process
     arch_rank_on,
+    group_id,
+    group_join,
+    group_agree,
 };
 
 }  // namespace husk::cuda

@@ -15,7 +15,7 @@ abi.json has these entries:
 
 A type is one of
 
-  "void" "char" "u8" "i32" "u32" "i64" "u64" "usize" "f64"   (a char is one byte of UTF-8)
+  "void" "char" "u8" "i32" "u32" "i64" "u64" "usize" "f32" "f64"   (a char is one byte of UTF-8)
   {"struct": NAME}
   {"pointer": TYPE, "const": BOOL}        "const": nothing is written through the pointer
   {"array": TYPE, "count": N}
@@ -41,8 +41,9 @@ import written  # noqa: E402
 LIBRARIES = {
   "husk": ["husk/husk.h", "husk/ports.h", "husk/port_host.h", "husk/port_cuda.h"],
   "husk_ops": ["husk/ops.h", "husk/weights.h"],
+  "husk_text": ["husk/text.h", "husk/generate.h"],
 }
-INCLUDE = ["runtime/include", "ports/host/include", "ports/cuda/include"]
+INCLUDE = ["runtime/include", "ports/host/include", "ports/cuda/include", "runtime/text/include"]
 # Who writes a port of their own writes it in C or C++.
 OPAQUE = {"husk_port"}
 SCALARS = {
@@ -55,6 +56,7 @@ SCALARS = {
   "int64_t": ("i64", 8),
   "uint64_t": ("u64", 8),
   "size_t": ("usize", 8),
+  "float": ("f32", 4),
   "double": ("f64", 8),
   "int": ("i32", 4),
 }
@@ -162,6 +164,8 @@ class Description:
     text = re.sub(r"\*\s*const$", "*", text).strip()
     if text.endswith("*"):
       to = text[:-1].strip()
+      if to.endswith("*"):  # a "const" before it belongs to the inner pointer
+        return {"pointer": self.type_of(to), "const": False}
       return {"pointer": self.type_of(to.removeprefix("const ")), "const": to.startswith("const ")}
     text = text.removeprefix("const ")
     if text in SCALARS:

@@ -3,11 +3,13 @@
 from typing import Any
 
 HEAD = """// The C interface of Husk, written by runtime/bindings/abi/describe.py from the headers.
-// husk.h, op.h, types.h, ports.h, port_host.h, port_cuda.h and ops.h describe what stands here.
+// husk.h, op.h, types.h, ports.h, port_host.h, port_cuda.h, ops.h, weights.h, text.h and generate.h
+// describe what stands here.
 """
 KEYWORDS = {"as", "fn", "in", "loop", "match", "mod", "move", "ref", "self", "type", "use"}
 COLUMNS = 100
 UNNAMED = 'unsafe extern "C" fn'
+FEATURES = {"husk_text": "text"}  # libraries that a program needs only with a feature of the crate
 SCALARS = {"void": "c_void", "char": "c_char"}
 
 
@@ -92,6 +94,8 @@ def text(abi: Any) -> str:
   for name, struct in abi["structs"].items():
     lines += record(name, "struct", struct["fields"])
   for library in sorted({function["library"] for function in abi["functions"].values()}):
+    if library in FEATURES:
+      lines.append(f'#[cfg(feature = "{FEATURES[library]}")]')
     lines += [f'#[link(name = "{library}")]', 'extern "C" {']
     for name, function in abi["functions"].items():
       if function["library"] == library:

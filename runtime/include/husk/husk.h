@@ -168,7 +168,8 @@ typedef struct husk_engine_options {
   /** The most memory that the copies of a program's constants may take which ops have laid out for
    * themselves (husk_op.pack), in bytes; 0: no limit. Such copies make runs faster, and take about
    * as much memory as the constants of products and convolutions on a device that computes in the
-   * host's memory. A constant whose copy would pass the limit is not copied; 1 allows none. */
+   * host's memory. A constant whose copy would pass the limit is not copied; 1 allows none.
+   * Copies that the file has are not counted. */
   uint64_t max_packed_bytes;
   /** The most memory that opening a program may take for images, which are native code, for
    * constants that it brings to a device, and for constants that functions of the file compute,
@@ -177,11 +178,21 @@ typedef struct husk_engine_options {
    * What the program uses from the mapped file, or shares with another program of the engine, does
    * not count. */
   uint64_t max_program_bytes;
-  /** This process is number `rank` of the `world` processes that run a program together, each with
-   * an engine for a device of its own. Ops read both (husk_op_context); Husk does nothing else with
-   * them. `rank` is less than `world`; 0 and 0, as 0 and 1, are a process that runs alone. */
+  /** This engine is number `rank` of the `world` engines that run a program together, each for a
+   * device of its own, in processes of their own or on threads of one process. Ops read both
+   * (husk_op_context). `rank` is less than `world`; 0 and 0, as 0 and 1, are an engine that runs
+   * alone. A file for several ranks opens only with its own `rank` and `world`. */
   uint32_t rank;
   uint32_t world; /**< See `rank`. */
+  /** NULL; or what husk_group_id_create has written on one of the ranks, and the application has
+   * brought to the others. husk_engine_create then waits until all ranks have called it, and the
+   * ops of the port communicate in their group. All ranks open the files for several ranks in one
+   * order. NULL leaves communication to ops of the application. */
+  const husk_group_id* group;
+  /** How long this rank waits for another one, in milliseconds; 0: 60,000. A call that waits longer
+   * fails with HUSK_DEVICE, on the other ranks too. */
+  uint32_t group_timeout_ms;
+  uint32_t reserved4; /**< 0. */
 } husk_engine_options;
 /** The initial value of a husk_engine_options. */
 #define HUSK_ENGINE_OPTIONS_INIT \
@@ -211,15 +222,28 @@ typedef struct husk_engine_options {
    0,                            \
    0,                            \
    0,                            \
-   1}
+   1,                            \
+   NULL,                         \
+   0,                            \
+   0}
 
-/** Opens a device.
+/** Creates the id of a group of ranks. One rank calls it, and the application brings the bytes to
+ * the others; each rank passes them to husk_engine_create, once.
+ * @param port the port of the engines
+ * @param id the result, zeros after a failure
+ * @param error may be NULL
+ * @return HUSK_OK; HUSK_INVALID_ARGUMENT if `port` or `id` is NULL; HUSK_UNSUPPORTED if the port
+ * has no groups; or the failure of the port */
+HUSK_API husk_status husk_group_id_create(const husk_port* port, husk_group_id* id,
+                                          husk_error* error);
+/** Opens a device, and joins the group of husk_engine_options.group.
  * @param options the options; copied
  * @param engine the result, NULL after a failure
  * @param error may be NULL
  * @return HUSK_OK; HUSK_INVALID_ARGUMENT if an argument or the port is NULL, a struct is too small
  * or `rank` is not less than `world`; HUSK_UNSUPPORTED if the port was built for another
- * HUSK_PORT_ABI; HUSK_OUT_OF_MEMORY; or the failure of the port's `open` */
+ * HUSK_PORT_ABI, or has no groups; HUSK_OUT_OF_MEMORY; or the failure of the port's `open` or
+ * `join` */
 HUSK_API husk_status husk_engine_create(const husk_engine_options* options, husk_engine** engine,
                                         husk_error* error);
 /** Drops a reference to the engine; the device is closed with the last one. */
@@ -481,8 +505,9 @@ HUSK_API husk_status husk_program_update_constant_parts(husk_program* program,
                                                         const husk_constant_part* parts,
                                                         uint32_t count, husk_error* error);
 /** Returns the bytes of the copies of constants that ops have laid out for themselves
- * (husk_op.pack), and of what the file computed from constants when it was opened (FORMAT.md,
- * "Folded constants"). Programs of one engine share equal copies; each program counts them. */
+ * (husk_op.pack) when the file was opened, without the copies that the file has, and of what the
+ * file computed from constants when it was opened (FORMAT.md, "Folded constants"). Programs of one
+ * engine share equal copies; each program counts them. */
 HUSK_API uint64_t husk_program_packed_bytes(const husk_program* program);
 /** Returns how inputs and outputs nest in the model, as JSON; "" if the file does not say. */
 HUSK_API const char* husk_program_pytree(const husk_program* program);

@@ -109,9 +109,19 @@ typedef struct husk_packing {
   uint64_t layout;      /**< What the copy depends on besides the tensor, if that varies from call
                            to call. The op sets it as long as `data` is NULL. */
   void* data;           /**< NULL, or host memory of `bytes` bytes at a multiple of 64. */
+  /** The name of the way in which the op lays out the copy, for files that have copies (FORMAT.md,
+   * "Packed copies"). The op sets it as long as `data` is NULL, to a text that outlives the engine,
+   * or leaves it NULL if no file may have the copy. An op of the same name that sets the same name
+   * and `layout` for the same argument and tensor reads copies of the same bytes, in every process,
+   * on every machine and in every version: another layout needs another name. */
+  const char* name;
+  /** NULL, or a copy that a file has, of `bytes` bytes at a multiple of 64, while `data` is NULL.
+   * Its content may be anything. An op that finds addresses by numbers in its copies checks these
+   * numbers here, and returns HUSK_INVALID_FILE if they are wrong. */
+  const void* stored;
 } husk_packing;
 /** The initial value of a husk_packing, for callers that call an op themselves. */
-#define HUSK_PACKING_INIT {sizeof(husk_packing), 0, 0, 0, NULL}
+#define HUSK_PACKING_INIT {sizeof(husk_packing), 0, 0, 0, NULL, NULL, NULL}
 
 /** The function that copies a constant for an op. It may be called on any thread, and it must not
  * keep a pointer.
@@ -180,8 +190,9 @@ typedef struct husk_op {
    * is opened, for each argument that is a constant whose place, sizes and strides the file fixes,
    * and again when husk_program_update_constants changes the constant. Calls find the copy in
    * husk_op_context.packed. Calls of this function with the same `user`, tensor and `layout` share
-   * a copy. husk_engine_options.max_packed_bytes limits the memory; where it is used up, and for
-   * the fifth layout of a constant, an op reads the constant where it lies. */
+   * a copy. A copy that the file has under husk_packing.name is used where it lies.
+   * husk_engine_options.max_packed_bytes limits the memory of the other copies; where it is used
+   * up, and for the fifth layout of a constant, an op reads the constant where it lies. */
   husk_op_pack_fn pack;
   /** HUSK_OP_ON_DEVICE, or HUSK_OP_ON_HOST for an op that reads and writes host memory and knows no
    * stream. A step whose tensors lie in memory of the device calls only ops of the first kind, a

@@ -45,6 +45,23 @@ typedef struct husk_port_properties {
 /** The initial value of a husk_port_properties. */
 #define HUSK_PORT_PROPERTIES_INIT {sizeof(husk_port_properties), 0, 0, 0, {0}, {0}, 0}
 
+/** An id that names one group of ranks, all of which got it from the rank that created it
+ * (husk_group_id_create). It has no meaning but to the port, and the layout is fixed. */
+typedef struct husk_group_id {
+  uint8_t bytes[128]; /**< What the port has written. */
+} husk_group_id;
+
+/** The group of ranks that a device joins. Minimum size: through `timeout_ms`. */
+typedef struct husk_port_group {
+  uint32_t struct_size;    /**< The size of this struct, set by whoever provides it. */
+  uint32_t rank;           /**< The number of this device, less than `world`. */
+  uint32_t world;          /**< The number of ranks, at least 2. */
+  uint32_t timeout_ms;     /**< How long this rank waits for another one; never 0. */
+  const husk_group_id* id; /**< Equal on all ranks. Valid during the call. */
+} husk_port_group;
+/** The initial value of a husk_port_group. */
+#define HUSK_PORT_GROUP_INIT {sizeof(husk_port_group), 0, 1, 1, NULL}
+
 /** A binary with kernels. Minimum size: through `name`. */
 typedef struct husk_port_image {
   uint32_t struct_size; /**< The size of this struct, set by whoever provides it. */
@@ -350,6 +367,20 @@ typedef struct husk_port {
    * `device_arch`. No device is opened, and none need be there. The value is 0 if the port knows no
    * such architecture. Tools ask for it that say whether a file runs on another machine. */
   int32_t (*arch_rank_on)(const char* device_arch, const char* arch, int32_t format);
+
+  /* The functions below are for programs of several ranks. A port has all three, or sets them to
+   * NULL. Its ops, such as husk::all_reduce, work in the group that the device has joined. */
+
+  /** Writes an id that no other call has written, on any machine. */
+  husk_status (*group_id)(void* user, husk_group_id* id, husk_error* error);
+  /** Joins a group, once for a device, and leaves it when the device is closed. The function
+   * returns when all ranks have joined, or fails after group->timeout_ms. From then on no function
+   * and no op waits longer than that for another rank. If a rank fails, leaves or calls something
+   * else than the others, the calls of all ranks fail, and the group is of no more use. */
+  husk_status (*join)(void* device, const husk_port_group* group, husk_error* error);
+  /** Compares 32 bytes with those of the other ranks. Each rank calls it, and it fails on all of
+   * them if the bytes of two ranks differ. */
+  husk_status (*agree)(void* device, const uint8_t* bytes, husk_error* error);
 } husk_port;
 
 #ifdef __cplusplus

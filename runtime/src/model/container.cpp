@@ -56,7 +56,8 @@ bool is_well_formed(const void* bytes, size_t size) {
                                  static_cast<uint32_t>(size / kTableBytes));
   if (!fb::VerifyProgramBuffer(verifier)) return false;
   const fb::Program* program = fb::GetProgram(bytes);
-  bool aligned = has_aligned_dims(program->constants()) && has_aligned_dims(program->states());
+  bool aligned = has_aligned_dims(program->constants()) && has_aligned_dims(program->states()) &&
+                 is_aligned(program->packed());
   for (uint32_t i = 0; i < count(program->functions()); ++i) {
     const fb::Function* function = program->functions()->Get(i);
     aligned = aligned && has_aligned_dims(function->inputs()) &&
@@ -130,9 +131,14 @@ void Container::borrow(const void* data, uint64_t size, void (*release)(void*, c
   release_user_ = user;
 }
 
-Status Container::read(const husk_allocator& allocator, uint64_t limit, husk_error* error) {
+// Reads the artifact at `begin` of the file. Rows of ranks, which may stand at 0 in its place, have
+// the same form.
+Status Container::read_at(const husk_allocator& allocator, uint64_t limit, uint64_t begin,
+                          husk_error* error) {
   uint8_t header[kHeaderBytes];
-  if (size_ < kHeaderBytes || (memcpy(header, data_, kHeaderBytes), memcmp(header, kMagic, 8) != 0))
+  const uint64_t size = size_ - begin;
+  if (size < kHeaderBytes ||
+      (memcpy(header, data_ + begin, kHeaderBytes), memcmp(header, kMagic, 8) != 0))
     return no_artifact(error);
   const unsigned major = load<uint16_t>(header + 8), minor = load<uint16_t>(header + 10);
   if (major != kMajor || minor < kOldestMinor || minor > kMinor)
@@ -142,30 +148,32 @@ Status Container::read(const husk_allocator& allocator, uint64_t limit, husk_err
                 major > kMajor || (major == kMajor && minor > kMinor) ? "update libhusk"
                                                                       : "export the model again");
   minor_ = minor;
-  const uint64_t known_features = kWeightsFeature | (linked_ ? detail::kLinkedFeature : 0);
-  if (uint64_t features = load<uint64_t>(header + 24) & ~known_features)
+  const uint64_t known = kWeightsFeature | (linked_ ? detail::kLinkedFeature : 0) |
+                         (begin == 0 ? kRanksFeature : 0);
+  features_ = load<uint64_t>(header + 24);
+  if (const uint64_t unknown = features_ & ~known)
     return fail(error, HUSK_UNSUPPORTED,
                 "the artifact needs features 0x%llx, unknown here: update libhusk",
-                static_cast<unsigned long long>(features));
+                static_cast<unsigned long long>(unknown));
   const uint64_t metadata = load<uint32_t>(header + 12), file = load<uint64_t>(header + 16);
-  if (size_ < file && header[24] & kWeightsFeature)
+  if (size < file && features_ & kWeightsFeature)
     return invalid_file(error,
                         "the artifact's weights lie in a file beside it: open its path by "
                         "husk_weights_open");
-  if (file != size_)
+  if (file != size)
     return invalid_file(
         error, "the artifact is %s: its header says %llu bytes, there are %llu; copy it again",
-        size_ < file ? "truncated" : "too long", static_cast<unsigned long long>(file),
-        static_cast<unsigned long long>(size_));
-  blob_base_ = align_up(kHeaderBytes + metadata, kBlobAlign);
-  if (kHeaderBytes + metadata > size_)
+        size < file ? "truncated" : "too long", static_cast<unsigned long long>(file),
+        static_cast<unsigned long long>(size));
+  blob_base_ = begin + align_up(kHeaderBytes + metadata, kBlobAlign);
+  if (kHeaderBytes + metadata > size)
     return invalid_file(error, "the metadata ends after the end of the file");
   if (limit && metadata > limit)
     return fail(error, HUSK_LIMIT,
                 "the metadata have %llu bytes, husk_engine_options.max_metadata_bytes is %llu",
                 static_cast<unsigned long long>(metadata), static_cast<unsigned long long>(limit));
   HUSK_TRY(metadata_.allocate(allocator, metadata / 8 + 1, error));
-  memcpy(metadata_.data(), data_ + kHeaderBytes, metadata);
+  memcpy(metadata_.data(), data_ + begin + kHeaderBytes, metadata);
   memcpy(hash_, header + 32, sizeof(hash_));
   Blake2b hash;
   hash.update(metadata_.data(), metadata);
@@ -174,6 +182,26 @@ Status Container::read(const husk_allocator& allocator, uint64_t limit, husk_err
                         "the metadata does not match its hash: the file was changed or damaged");
   metadata_bytes_ = metadata;
   return Status::ok;
+}
+
+Status Container::read(const husk_allocator& allocator, uint64_t limit, uint32_t rank,
+                       husk_error* error) {
+  HUSK_TRY(read_at(allocator, limit, 0, error));
+  if (!(features_ & kRanksFeature)) return Status::ok;
+  ranks_ = static_cast<uint32_t>(metadata_bytes_ / sizeof(RankRow));
+  rank_ = rank < ranks_ ? rank : 0;
+  RankRow row = {~uint64_t{0}, {}};
+  if (ranks_ * sizeof(row) == metadata_bytes_ && ranks_)
+    memcpy(&row, metadata_.data() + rank_ * (sizeof(row) / 8), sizeof(row));
+  if (row.offset <= size_ && row.offset % kBlobAlign == 0) {
+    uint8_t whole[sizeof(hash_)];
+    memcpy(whole, hash_, sizeof(whole));
+    HUSK_TRY(read_at(allocator, limit, row.offset, error));
+    const bool is_right = memcmp(hash_, row.hash, sizeof(row.hash)) == 0;
+    memcpy(hash_, whole, sizeof(whole));
+    if (is_right) return Status::ok;
+  }
+  return invalid_file(error, "the row of rank %u does not fit the file", rank_);
 }
 
 Status Container::parse(husk_error* error) {
@@ -195,13 +223,15 @@ Status Progress::add(uint64_t bytes, husk_error* error) {
 }
 
 const fb::Blob* Container::blob_of(uint32_t row) const {
-  const uint32_t images = constant_row(0);
+  const uint32_t images = constant_row(0), packed = packed_row(0);
+  if (row >= packed) return &program_->packed()->Get(row - packed)->blob();
   return row < images ? program_->images()->Get(row)->blob()
                       : program_->constants()->Get(row - images)->blob();
 }
 
 const char* Container::name_of(uint32_t row) const {
   const uint32_t images = constant_row(0);
+  if (row >= packed_row(0)) return "of a constant";
   return (row < images ? program_->images()->Get(row)->name()
                        : program_->constants()->Get(row - images)->name())
       ->c_str();
@@ -219,7 +249,10 @@ Status Container::check_hash(uint32_t row, const uint8_t* bytes, Progress* progr
   }
   if (has_digest(hash, blob_of(row)->hash().bytes()->Data())) return Status::ok;
   return invalid_file(error, "%s '%s' does not match its hash: the file was changed or damaged",
-                      row < constant_row(0) ? "image" : "constant", name_of(row));
+                      row < constant_row(0) ? "image"
+                      : row < packed_row(0) ? "constant"
+                                            : "packed copy",
+                      name_of(row));
 }
 
 }  // namespace husk

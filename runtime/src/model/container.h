@@ -11,9 +11,18 @@ namespace husk {
 
 constexpr uint8_t kMagic[8] = {'H', 'U', 'S', 'K', '\r', '\n', 0x1a, '\n'};
 // The version that writers write, and the oldest minor version that is read.
-constexpr uint16_t kMajor = 0, kMinor = 5, kOldestMinor = 2;
+constexpr uint16_t kMajor = 0, kMinor = 6, kOldestMinor = 2;
 constexpr uint64_t kProgressBytes = 4 << 20;  // between two reports
 constexpr uint64_t kHeaderBytes = 64, kBlobAlign = 4096, kImageAlign = 64;
+
+// The bit of the header's feature bits which says that the file holds the artifacts of all ranks
+// (FORMAT.md, "All ranks in one file"). Rows take the place of the metadata, one for each rank.
+constexpr uint64_t kRanksFeature = 4;
+struct RankRow {
+  uint64_t offset;   // where the artifact begins, in bytes from the begin of the file
+  uint8_t hash[32];  // of its metadata
+};
+static_assert(sizeof(RankRow) == 40);
 
 // How many bytes of constants have been compared with their hashes, copied to the device or laid
 // out for ops, and whom to tell.
@@ -51,16 +60,22 @@ class Container {
   }
 
   // Checks the header and the hash of the metadata (rule 1), and keeps a copy of the metadata.
-  // Metadata of more than `limit` bytes fail with HUSK_LIMIT; 0 is no limit.
-  Status read(const husk_allocator& allocator, uint64_t limit, husk_error* error);
+  // Metadata of more than `limit` bytes fail with HUSK_LIMIT; 0 is no limit. Of a file of all ranks
+  // it reads the artifact of `rank`, or the first one if there is no such rank.
+  Status read(const husk_allocator& allocator, uint64_t limit, uint32_t rank, husk_error* error);
   // Parses the metadata after read() (rule 2).
   Status parse(husk_error* error);
 
   const fb::Program* program() const { return program_; }
+  // The content hash of the whole file, which may be one of all ranks.
   const uint8_t* content_hash() const { return hash_; }
+  // The ranks of a file of all ranks, and the one that was read; 0 of 0 for another file.
+  uint32_t ranks() const { return ranks_; }
+  uint32_t rank() const { return rank_; }
   // The minor version of the file; the major version is kMajor.
   uint32_t minor() const { return minor_; }
   uint64_t size() const { return size_; }
+  const uint8_t* metadata() const { return reinterpret_cast<const uint8_t*>(metadata_.data()); }
   uint64_t metadata_bytes() const { return metadata_bytes_; }
   uint64_t blob_bytes() const { return size_ > blob_base_ ? size_ - blob_base_ : 0; }
   // The mapped file, which is open until release_file(); `begin` is null if the bytes are borrowed.
@@ -73,9 +88,12 @@ class Container {
   void evict(const uint8_t* begin, uint64_t size) const;
   // The bytes of a blob, which must be verified.
   const uint8_t* blob(const fb::Blob* blob) const { return data_ + blob_base_ + blob->offset(); }
-  // Rows with a blob have numbers: the images first, then the constants.
-  uint32_t blob_rows() const { return count(program_->images()) + count(program_->constants()); }
+  // Rows with a blob have numbers: the images first, then the constants, then the packed copies.
+  uint32_t blob_rows() const { return packed_row(count(program_->packed())); }
   uint32_t constant_row(uint32_t constant) const { return count(program_->images()) + constant; }
+  uint32_t packed_row(uint32_t copy) const {
+    return constant_row(count(program_->constants())) + copy;
+  }
   const fb::Blob* blob_of(uint32_t row) const;
   const char* name_of(uint32_t row) const;
   // By row: a row with the same bytes, which is its own for just one of them. Rows without bytes
@@ -90,6 +108,9 @@ class Container {
                     husk_error* error) const;
 
  private:
+  Status read_at(const husk_allocator& allocator, uint64_t limit, uint64_t begin,
+                 husk_error* error);
+
   const uint8_t* data_ = nullptr;
   uint64_t size_ = 0;
   bool mapped_ = false;
@@ -101,7 +122,9 @@ class Container {
   uint64_t metadata_bytes_ = 0;
   uint8_t hash_[32] = {};
   uint32_t minor_ = 0;
-  uint64_t blob_base_ = 0;
+  uint32_t ranks_ = 0, rank_ = 0;
+  uint64_t features_ = 0;
+  uint64_t blob_base_ = 0;  // from the begin of the file
   const fb::Program* program_ = nullptr;
 };
 

@@ -111,6 +111,13 @@ Status verify_data(const Container& file, const husk_allocator& allocator, husk_
                           name);
   }
   HUSK_TRY(unique_names(named(p->constants()), "constant", allocator, error));
+  const fb::Hash* last = nullptr;
+  for (const fb::PackedCopy& copy : Rows<fb::PackedCopy>(p->packed())) {
+    if (copy.blob().size() == 0 || (last && memcmp(last, &copy.key(), sizeof(*last)) >= 0))
+      return invalid_file(error, "packed copies are empty, or not in the order of their keys");
+    last = &copy.key();
+    HUSK_TRY(verify_blob(file, &copy.blob(), kImageAlign, "packed copy", "of a constant", error));
+  }
   for (uint32_t i = 0; i < count(p->states()); ++i) {
     const fb::State* state = p->states()->Get(i);
     const char* name = state->name()->c_str();
@@ -247,6 +254,17 @@ Status verify_folding(Container& file, husk_error* error) {
                       p->constants()->Get(constant)->name()->c_str());
 }
 
+Status verify_world(const Container& file, husk_error* error) {
+  const fb::World* world = file.program()->world();
+  const uint32_t size = world ? world->size() : 0, rank = world ? world->rank() : 0;
+  if (world && (size == 0 || size > limits::kMaxWorld || rank >= size))
+    return invalid_file(error, "it is for rank %u of %u ranks, which does not exist", rank, size);
+  if (file.ranks() && (size != file.ranks() || rank != file.rank()))
+    return invalid_file(error, "in the place of rank %u of %u is an artifact of rank %u of %u",
+                        file.rank(), file.ranks(), rank, size);
+  return Status::ok;
+}
+
 // A field of a table that is a text or a vector, and the bytes of an element.
 struct Field {
   flatbuffers::voffset_t slot;
@@ -359,6 +377,7 @@ Status verify(Container& file, const husk_allocator& allocator, husk_error* erro
   HUSK_TRY(targets.allocate(allocator, count(p->targets()), error));
   HUSK_TRY(verify_images(file, error));
   HUSK_TRY(verify_kernels(p, error));
+  HUSK_TRY(verify_world(file, error));
   HUSK_TRY(verify_data(file, allocator, error));
   HUSK_TRY(verify_places(file, allocator, error));
   HUSK_TRY(unique_names(named(p->functions()), "function", allocator, error));

@@ -31,7 +31,7 @@ constexpr auto Nth = Slot::nth;
 // Returns the kind of a scalar op's register, or unknown if ops.def has no such code.
 ResultKind result_kind(uint16_t op);
 
-// Checks rules 3 to 10 for a container that was read, and writes its `same_bytes`.
+// Checks rules 3 to 12 for a container that was read, and writes its `same_bytes`.
 Status verify(Container& container, const husk_allocator& allocator, husk_error* error);
 
 // A set of small numbers. It is cleared without a walk over its memory, so that variants may share

@@ -8,6 +8,17 @@
 
 namespace husk::runtime {
 
+namespace {
+constexpr uint32_t kGroupTimeout = 60000;  // milliseconds
+}  // namespace
+
+Status no_groups(const husk_port& port, husk_error* error) {
+  return fail(error, HUSK_UNSUPPORTED,
+              "port '%s' has no groups of ranks (husk_port.join): leave "
+              "husk_engine_options.group NULL and register ops that communicate",
+              port.name);
+}
+
 Engine::~Engine() {
   for (const husk_op& op : ops) allocator.release(allocator.user, const_cast<char*>(op.name));
   if (device) port->close(device);
@@ -40,7 +51,14 @@ Status Engine::open(const husk_engine_options& chosen, husk_error* error) {
     return status;
   }
   port->properties(device, &properties);
-  return Status::ok;
+  if (!options.group || options.world == 1) return Status::ok;
+  if (!port->join) return no_groups(*port, error);
+  const uint32_t timeout = options.group_timeout_ms ? options.group_timeout_ms : kGroupTimeout;
+  const husk_port_group group = {sizeof group, options.rank, options.world, timeout, options.group};
+  status = to_status(port->join(device, &group, scratch.of(error)));
+  options.group = nullptr;  // the application's memory
+  is_joined = !failed(status);
+  return status;
 }
 
 Status Engine::add_op(const husk_op& op, husk_error* error) {

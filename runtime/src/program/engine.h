@@ -14,6 +14,9 @@ namespace husk::runtime {
 
 class SharedMemory;
 
+// The failure of a call that needs a port with groups of ranks.
+Status no_groups(const husk_port& port, husk_error* error);
+
 struct Engine {
   References references;
   husk_allocator allocator = {};
@@ -21,6 +24,7 @@ struct Engine {
   husk_port table = {};  // a copy, in which fields that an older port lacks are null
   const husk_port* port = &table;
   void* device = nullptr;
+  bool is_joined = false;  // whether the device has joined a group of ranks
   husk_port_properties properties = HUSK_PORT_PROPERTIES_INIT;
   Mutex mutex;        // guards `ops` and the lists of lenders
   List<husk_op> ops;  // in the order of registration; the engine owns the names

@@ -31,7 +31,7 @@ Program::~Program() {
 
 Status Program::load(husk_error* error) {
   const husk_engine_options& options = engine->options;
-  HUSK_TRY(file.read(engine->allocator, options.max_metadata_bytes, error));
+  HUSK_TRY(file.read(engine->allocator, options.max_metadata_bytes, options.rank, error));
   // Nothing but the header and the hash is looked at before the application has accepted the file,
   // so a signature shields the parser.
   if (options.accept && !options.accept(options.accept_user, file.content_hash()))
@@ -39,6 +39,7 @@ Status Program::load(husk_error* error) {
                 "the application did not accept the artifact's content hash");
   HUSK_TRY(file.parse(error));
   HUSK_TRY(verify(file, engine->allocator, error));
+  HUSK_TRY(check_world(error));
   HUSK_TRY(sum_states(error));
   HUSK_TRY(choose_variants(error));
   HUSK_TRY(find_places(error));
@@ -48,6 +49,29 @@ Status Program::load(husk_error* error) {
   HUSK_TRY(packed.load(this, error));
   file.release_file();
   return Status::ok;
+}
+
+// Compares the file's place among those of several ranks with the engine's, and with the files that
+// the other ranks open.
+Status Program::check_world(husk_error* error) const {
+  const fb::World* world = rows()->world();
+  const husk_engine_options& options = engine->options;
+  if (!world) return Status::ok;
+  const bool fits = world->size() == options.world && world->rank() == options.rank;
+  if (engine->is_joined) {
+    // A rank with a wrong file tells the others, so that they do not wait for it.
+    const uint8_t nothing[sizeof(fb::Hash)] = {};
+    const uint8_t* set = fits ? world->set()->bytes()->data() : nothing;
+    ErrorScratch scratch;
+    const Status status = to_status(engine->port->agree(engine->device, set, scratch.of(error)));
+    if (fits && failed(status)) prefix(error, "the files of the ranks: ");
+    if (fits) return status;
+  }
+  if (fits) return Status::ok;
+  return fail(error, HUSK_INVALID_ARGUMENT,
+              "the artifact is for rank %u of %u, the engine is rank %u of %u: open it on each of "
+              "the ranks with husk_engine_options.rank, world and group",
+              world->rank(), world->size(), options.rank, options.world);
 }
 
 Status Program::sum_states(husk_error* error) {

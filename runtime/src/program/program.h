@@ -72,6 +72,7 @@ struct Program {
  private:
   Status rank_targets(Array<int32_t>* ranks, husk_error* error) const;
   Status no_variant(const fb::Function* f, husk_error* error) const;
+  Status check_world(husk_error* error) const;
   Status sum_states(husk_error* error);
   Status choose_variants(husk_error* error);
   Status find_places(husk_error* error);

@@ -65,10 +65,18 @@ typedef struct husk_cuda_options {
   const char* cufft;
   /** As `cublas`: a libcusolver of CUDA 12 or later, for `linalg="cusolver"`. */
   const char* cusolver;
+  /** As `cublas`: a libnccl of version 2, for programs of several ranks. NULL: "libnccl.so.2". */
+  const char* nccl;
+  /** NULL; or an ncclComm_t of the application, which the port uses in place of one of its own. It
+   * must outlive the engine, and its rank and size must be those of husk_engine_options, whose
+   * `group` may point to zeros then. If a wait takes longer than
+   * husk_engine_options.group_timeout_ms, the call fails, and the application aborts the
+   * communicator. */
+  void* nccl_comm;
 } husk_cuda_options;
 /** The initial value of a husk_cuda_options. */
 #define HUSK_CUDA_OPTIONS_INIT \
-  {sizeof(husk_cuda_options), 0, NULL, 0, 0, 0, NULL, 0, 0, NULL, NULL, NULL}
+  {sizeof(husk_cuda_options), 0, NULL, 0, 0, 0, NULL, 0, 0, NULL, NULL, NULL, NULL, NULL}
 
 /** Returns the port "cuda": a static table, never NULL, also on a machine without a driver. Any
  * thread may call. */

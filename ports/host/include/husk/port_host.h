@@ -26,13 +26,17 @@ extern "C" {
  * - Images are ELF shared objects; FORMAT.md describes them under "Images". The port loads them
  * from memory and never writes them to the disk. The grid, the block and the cluster of a kernel
  * are 1 and its shared memory is 0.
+ * - Groups: engines of one machine, in processes or on threads, communicate by POSIX shared memory,
+ *   256 KiB for each of at most 64 ranks; <husk/ops.h> has the operators. Numbers are added in the
+ *   order of the ranks, so equal inputs give equal bits, on all ranks. The name of the memory goes
+ *   when the first rank leaves; if all processes are killed at once, `/dev/shm/husk-*` stays.
  * - Checks: if a check inside a kernel fails, launch returns HUSK_KERNEL. */
 HUSK_API const husk_port* husk_port_host(void);
 
 /** Returns the port "host" without a loader of images, for programs that link their kernels. It
  * equals husk_port_host(), but refuses each image that is not code of the process already. A
  * program that calls this function, and not husk_port_host, gets neither dlopen nor memfd_create
- * from the static library. Any thread may call.
+ * from the static library. The port has no groups of ranks. Any thread may call.
  *
  * `huskc --emit=obj` writes the object file of such a program from an artifact that was exported
  * with `--linkable`. The process has a linked image once: engines that use it at the same time must

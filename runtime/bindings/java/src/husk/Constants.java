@@ -77,4 +77,15 @@ final class Constants {
   static final int HUSK_CLOCK_HOST = 0;
   static final int HUSK_CLOCK_DEVICE = 1;
   static final int HUSK_HOST_THREADS_MAX = 1024;
+  static final int HUSK_TEXT_ADD_SPECIAL = 1;
+  static final int HUSK_TEXT_PLAIN = 2;
+  static final int HUSK_TEXT_SKIP_SPECIAL = 4;
+  static final int HUSK_TEXT_GOES_ON = 0;
+  static final int HUSK_TEXT_END = 1;
+  static final int HUSK_TEXT_STOP = 2;
+  static final int HUSK_TEXT_LENGTH = 3;
+  static final int HUSK_TEXT_CANCELLED = 4;
+  static final int HUSK_TEXT_FAILED = 5;
+  static final int HUSK_TEXT_MEAN = 0;
+  static final int HUSK_TEXT_LAST = 1;
 }

@@ -1,0 +1,440 @@
+#include "ops/collective.h"
+
+#include <cstdio>
+#include <cstring>
+#include <iterator>
+
+#include <husk/detail/struct_size.h>
+
+#include "device.h"
+#include "ops/arguments.h"
+#include "ops/group.h"
+
+namespace husk::cuda {
+
+namespace {
+
+// The type in which NCCL computes elements of a dtype: `width` of its numbers are one element.
+struct NumberType {
+  int32_t dtype;
+  ncclDataType_t type;
+  int32_t width;
+};
+constexpr NumberType kNumbers[] = {
+    {HUSK_BOOL, ncclUint8, 1},        {HUSK_U8, ncclUint8, 1},
+    {HUSK_I8, ncclInt8, 1},           {HUSK_U32, ncclUint32, 1},
+    {HUSK_I32, ncclInt32, 1},         {HUSK_U64, ncclUint64, 1},
+    {HUSK_I64, ncclInt64, 1},         {HUSK_F16, ncclFloat16, 1},
+    {HUSK_BF16, ncclBfloat16, 1},     {HUSK_F32, ncclFloat32, 1},
+    {HUSK_F64, ncclFloat64, 1},       {HUSK_C64, ncclFloat32, 2},
+    {HUSK_C128, ncclFloat64, 2},      {HUSK_F8E4M3FN, ncclFloat8e4m3, 1},
+    {HUSK_F8E5M2, ncclFloat8e5m2, 1},
+};
+
+struct ReductionName {
+  const char* name;
+  ncclRedOp_t how;
+};
+constexpr ReductionName kReductions[] = {
+    {"sum", ncclSum}, {"avg", ncclAvg}, {"product", ncclProd}, {"min", ncclMin}, {"max", ncclMax}};
+
+// The arguments of all ops, by name.
+enum Name : uint32_t {
+  kSelf,
+  kOut,
+  kReduce,
+  kRanks,
+  kSource,
+  kTo,
+  kFrom,
+  kInputSizes,
+  kOutputSizes
+};
+constexpr const char* kNames[] = {"self", "out",  "reduce",      "ranks",       "source",
+                                  "to",   "from", "input_sizes", "output_sizes"};
+
+// The places of the arguments of one op.
+struct Places {
+  uint8_t at[std::size(kNames)];
+};
+constexpr Places places_of(const char* contract) {
+  const detail::ArgumentPlaces places(contract);
+  Places out{};
+  for (size_t i = 0; i < std::size(kNames); ++i)
+    out.at[i] = places.has(kNames[i]) ? static_cast<uint8_t>(places[kNames[i]]) : 0;
+  return out;
+}
+
+// One call of an op.
+class Call {
+ public:
+  Call(const char* op, const Places& places, const husk_op_context* context,
+       const husk_op_arg* args, uint32_t count, husk_error* error)
+      : op_(op), places_(places), context_(context), args_(args), count_(count), error_(error) {}
+
+  const husk_op_arg& arg(Name name) const { return args_[places_.at[name]]; }
+  DeviceGroup& group() const { return *static_cast<DeviceGroup*>(context_->user); }
+  CUstream stream() const { return as_stream(context_->stream); }
+  husk_status check_count(uint32_t wanted) const {
+    if (count_ == wanted) return HUSK_OK;
+    return fail(error_, HUSK_INVALID_ARGUMENT, "%s: %u arguments; it takes %u", op_, count_,
+                wanted);
+  }
+  [[gnu::noinline]] husk_status refuse(Name name, husk_status status, const char* why) const {
+    return fail(error_, status, "%s: argument %s %s", op_, kNames[name], why);
+  }
+  // The tensor is contiguous; writes its elements.
+  husk_status read_tensor(Name name, uint64_t* elements) const;
+  // The type in which elements are moved or reduced, and the count of its numbers.
+  husk_status read_moved(Name name, uint64_t elements, size_t* bytes) const;
+  husk_status read_reduced(uint64_t elements, ncclDataType_t* type, ncclRedOp_t* how,
+                           size_t* count) const;
+  // All ranks of the group take part, in their order.
+  husk_status check_ranks() const;
+  husk_status read_rank(Name name, int* rank) const;
+  husk_status check_same(Name name, Name other) const;
+
+  husk_error* error() const { return error_; }
+  const char* op() const { return op_; }
+
+ private:
+  const char* op_;
+  const Places& places_;
+  const husk_op_context* context_;
+  const husk_op_arg* args_;
+  uint32_t count_;
+  husk_error* error_;
+};
+
+husk_status Call::read_tensor(Name name, uint64_t* elements) const {
+  const husk_op_arg& tensor = arg(name);
+  if (tensor.kind != HUSK_ARG_TENSOR) return refuse(name, HUSK_INVALID_ARGUMENT, "is not a tensor");
+  *elements = 1;
+  int64_t stride = 1;
+  bool is_contiguous = true;
+  for (int32_t d = tensor.rank; d-- > 0;) {
+    is_contiguous = is_contiguous && (tensor.sizes[d] == 1 || tensor.strides[d] == stride);
+    stride *= tensor.sizes[d];
+    *elements *= static_cast<uint64_t>(tensor.sizes[d]);
+  }
+  if (*elements && !is_contiguous) return refuse(name, HUSK_INVALID_ARGUMENT, "is not contiguous");
+  return HUSK_OK;
+}
+
+husk_status Call::read_moved(Name name, uint64_t elements, size_t* bytes) const {
+  const uint8_t width = detail::element_bytes(arg(name).dtype);
+  if (width == 0) return refuse(name, HUSK_UNSUPPORTED, "has an unknown dtype");
+  *bytes = elements * width;
+  return HUSK_OK;
+}
+
+husk_status Call::read_reduced(uint64_t elements, ncclDataType_t* type, ncclRedOp_t* how,
+                               size_t* count) const {
+  const husk_op_arg& reduce = arg(kReduce);
+  const ReductionName* found = nullptr;
+  for (const ReductionName& row : kReductions)
+    if (reduce.kind == HUSK_ARG_STRING && strcmp(reduce.string, row.name) == 0) found = &row;
+  if (!found) return refuse(kReduce, HUSK_UNSUPPORTED, "is not sum, avg, product, min or max");
+  const int32_t dtype = arg(kSelf).dtype;
+  for (const NumberType& row : kNumbers) {
+    if (row.dtype != dtype) continue;
+    // The sum of bools is their union. Complex numbers have no order, and pairs no product.
+    *how = dtype == HUSK_BOOL && found->how == ncclSum ? ncclMax : found->how;
+    if ((dtype == HUSK_BOOL && found->how == ncclAvg) ||
+        (row.width == 2 && found->how != ncclSum && found->how != ncclAvg))
+      break;
+    *type = row.type;
+    *count = elements * static_cast<uint64_t>(row.width);
+    return HUSK_OK;
+  }
+  return fail(error_, HUSK_UNSUPPORTED, "%s: argument self has dtype %s, of which NCCL has no %s",
+              op_, detail::element_name(dtype), found->name);
+}
+
+husk_status Call::check_ranks() const {
+  const husk_op_arg& ranks = arg(kRanks);
+  bool are_all = ranks.kind == HUSK_ARG_INTS && ranks.count == group().world;
+  for (int64_t i = 0; are_all && i < ranks.count; ++i) are_all = ranks.sizes[i] == i;
+  if (are_all) return HUSK_OK;
+  return refuse(kRanks, HUSK_UNSUPPORTED,
+                "must be all ranks in their order: this port has no groups of some of the ranks");
+}
+
+husk_status Call::read_rank(Name name, int* rank) const {
+  const husk_op_arg& value = arg(name);
+  if (value.kind != HUSK_ARG_INT || value.i < 0 || value.i >= group().world)
+    return refuse(name, HUSK_INVALID_ARGUMENT, "is not a rank of the group");
+  *rank = static_cast<int>(value.i);
+  return HUSK_OK;
+}
+
+husk_status Call::check_same(Name name, Name other) const {
+  uint64_t elements = 0, others = 0;
+  HUSK_TRY(read_tensor(name, &elements));
+  HUSK_TRY(read_tensor(other, &others));
+  if (elements == others && arg(name).dtype == arg(other).dtype) return HUSK_OK;
+  return refuse(name, HUSK_INVALID_ARGUMENT, "has another dtype or size than the result");
+}
+
+// A collective. `enqueue` calls NCCL if that is not null, and only checks arguments otherwise.
+using Enqueue = husk_status (*)(const Call& call, bool only_checks, ncclResult_t* result);
+
+// Whether a tensor of a call has no elements: NCCL need not hear of it, on any rank.
+bool is_nothing(size_t count) { return count == 0; }
+
+husk_status all_reduce(const Call& call, bool only_checks, ncclResult_t* result) {
+  uint64_t elements = 0;
+  HUSK_TRY(call.check_same(kSelf, kOut));
+  HUSK_TRY(call.read_tensor(kSelf, &elements));
+  ncclDataType_t type{};
+  ncclRedOp_t how{};
+  size_t count = 0;
+  HUSK_TRY(call.read_reduced(elements, &type, &how, &count));
+  HUSK_TRY(call.check_ranks());
+  if (only_checks || is_nothing(count)) return HUSK_OK;
+  *result = call.group().nccl.ncclAllReduce(call.arg(kSelf).data, call.arg(kOut).data, count, type,
+                                            how, call.group().comm, call.stream());
+  return HUSK_OK;
+}
+
+// One of two tensors has the elements of the other one for each rank.
+husk_status check_parts(const Call& call, Name part, Name whole, uint64_t* elements) {
+  uint64_t all = 0;
+  HUSK_TRY(call.read_tensor(part, elements));
+  HUSK_TRY(call.read_tensor(whole, &all));
+  if (all == *elements * call.group().world && call.arg(part).dtype == call.arg(whole).dtype)
+    return HUSK_OK;
+  return call.refuse(whole, HUSK_INVALID_ARGUMENT, "is not as large as the parts of all ranks");
+}
+
+husk_status all_gather(const Call& call, bool only_checks, ncclResult_t* result) {
+  uint64_t elements = 0;
+  size_t bytes = 0;
+  HUSK_TRY(check_parts(call, kSelf, kOut, &elements));
+  HUSK_TRY(call.read_moved(kSelf, elements, &bytes));
+  HUSK_TRY(call.check_ranks());
+  if (only_checks || is_nothing(bytes)) return HUSK_OK;
+  *result = call.group().nccl.ncclAllGather(call.arg(kSelf).data, call.arg(kOut).data, bytes,
+                                            ncclUint8, call.group().comm, call.stream());
+  return HUSK_OK;
+}
+
+husk_status reduce_scatter(const Call& call, bool only_checks, ncclResult_t* result) {
+  uint64_t elements = 0;
+  HUSK_TRY(check_parts(call, kOut, kSelf, &elements));
+  ncclDataType_t type{};
+  ncclRedOp_t how{};
+  size_t count = 0;
+  HUSK_TRY(call.read_reduced(elements, &type, &how, &count));
+  HUSK_TRY(call.check_ranks());
+  if (only_checks || is_nothing(count)) return HUSK_OK;
+  *result = call.group().nccl.ncclReduceScatter(call.arg(kSelf).data, call.arg(kOut).data, count,
+                                                type, how, call.group().comm, call.stream());
+  return HUSK_OK;
+}
+
+husk_status broadcast(const Call& call, bool only_checks, ncclResult_t* result) {
+  uint64_t elements = 0;
+  size_t bytes = 0;
+  int source = 0;
+  HUSK_TRY(call.check_same(kSelf, kOut));
+  HUSK_TRY(call.read_tensor(kSelf, &elements));
+  HUSK_TRY(call.read_moved(kSelf, elements, &bytes));
+  HUSK_TRY(call.read_rank(kSource, &source));
+  HUSK_TRY(call.check_ranks());
+  if (only_checks || is_nothing(bytes)) return HUSK_OK;
+  *result = call.group().nccl.ncclBroadcast(call.arg(kSelf).data, call.arg(kOut).data, bytes,
+                                            ncclUint8, source, call.group().comm, call.stream());
+  return HUSK_OK;
+}
+
+// The bytes of each rank's part of a tensor: the rows of `list`, or equal parts.
+husk_status check_rows(const Call& call, Name list, Name tensor, uint64_t* row) {
+  uint64_t elements = 0;
+  size_t bytes = 0;
+  HUSK_TRY(call.read_tensor(tensor, &elements));
+  HUSK_TRY(call.read_moved(tensor, elements, &bytes));
+  const husk_op_arg &rows = call.arg(list), &whole = call.arg(tensor);
+  const int64_t all = whole.rank > 0 ? whole.sizes[0] : 0;
+  const auto world = static_cast<int64_t>(call.group().world);
+  *row = all > 0 ? bytes / static_cast<uint64_t>(all) : 0;
+  if (rows.kind != HUSK_ARG_INTS || (rows.count != 0 && rows.count != world))
+    return call.refuse(list, HUSK_INVALID_ARGUMENT, "has no size for each rank");
+  int64_t left = all;
+  for (int64_t i = 0; i < world; ++i) {
+    const int64_t part = rows.count ? rows.sizes[i] : all / world;
+    if (part < 0 || part > left) break;
+    left -= part;
+  }
+  if (left == 0) return HUSK_OK;
+  return call.refuse(list, HUSK_INVALID_ARGUMENT, "does not add up to the tensor");
+}
+
+husk_status all_to_all(const Call& call, bool only_checks, ncclResult_t* result) {
+  uint64_t sent_row = 0, received_row = 0;
+  HUSK_TRY(check_rows(call, kInputSizes, kSelf, &sent_row));
+  HUSK_TRY(check_rows(call, kOutputSizes, kOut, &received_row));
+  HUSK_TRY(call.check_ranks());
+  if (only_checks) return HUSK_OK;
+  const DeviceGroup& group = call.group();
+  const husk_op_arg &in = call.arg(kSelf), &out = call.arg(kOut);
+  const husk_op_arg &sent = call.arg(kInputSizes), &received = call.arg(kOutputSizes);
+  const auto bytes_of = [&](const husk_op_arg& list, const husk_op_arg& tensor, uint64_t row,
+                            uint32_t rank) {
+    return row * static_cast<uint64_t>(list.count        ? list.sizes[rank]
+                                       : tensor.rank > 0 ? tensor.sizes[0] / group.world
+                                                         : 0);
+  };
+  const auto* from = static_cast<const char*>(in.data);
+  auto* to = static_cast<char*>(out.data);
+  ncclResult_t first = group.nccl.ncclGroupStart();
+  const auto note = [&first](ncclResult_t one) {
+    if (first == ncclSuccess && one != ncclInProgress) first = one;
+  };
+  for (uint32_t rank = 0; rank < group.world; ++rank) {
+    const size_t send = bytes_of(sent, in, sent_row, rank);
+    const size_t receive = bytes_of(received, out, received_row, rank);
+    const int peer = static_cast<int>(rank);
+    if (send) note(group.nccl.ncclSend(from, send, ncclUint8, peer, group.comm, call.stream()));
+    if (receive) note(group.nccl.ncclRecv(to, receive, ncclUint8, peer, group.comm, call.stream()));
+    from += send;
+    to += receive;
+  }
+  *result = group.nccl.ncclGroupEnd();
+  if (first != ncclSuccess) *result = first;
+  return HUSK_OK;
+}
+
+// Reads a tensor, and the rank that it comes from or goes to. `bytes` is 0 if nothing is moved.
+husk_status read_transfer(const Call& call, Name tensor, Name rank, bool only_checks, size_t* bytes,
+                          int* peer) {
+  uint64_t elements = 0;
+  HUSK_TRY(call.read_tensor(tensor, &elements));
+  HUSK_TRY(call.read_moved(tensor, elements, bytes));
+  HUSK_TRY(call.read_rank(rank, peer));
+  if (only_checks) *bytes = 0;
+  return HUSK_OK;
+}
+
+husk_status send(const Call& call, bool only_checks, ncclResult_t* result) {
+  size_t bytes = 0;
+  int peer = 0;
+  HUSK_TRY(read_transfer(call, kSelf, kTo, only_checks, &bytes, &peer));
+  if (bytes > 0)
+    *result = call.group().nccl.ncclSend(call.arg(kSelf).data, bytes, ncclUint8, peer,
+                                         call.group().comm, call.stream());
+  return HUSK_OK;
+}
+
+husk_status receive(const Call& call, bool only_checks, ncclResult_t* result) {
+  size_t bytes = 0;
+  int peer = 0;
+  HUSK_TRY(read_transfer(call, kOut, kFrom, only_checks, &bytes, &peer));
+  if (bytes > 0)
+    *result = call.group().nccl.ncclRecv(call.arg(kOut).data, bytes, ncclUint8, peer,
+                                         call.group().comm, call.stream());
+  return HUSK_OK;
+}
+
+// The contracts are those of the host's operators (ports/host/ops/library/pack.def).
+struct Collective {
+  const char* name;
+  const char* contract;
+  uint32_t arguments;
+  Enqueue enqueue;
+};
+constexpr Collective kCollectives[] = {
+    {"husk::all_gather_into_tensor", "self ranks out:w token:w", 4, all_gather},
+    {"husk::all_reduce", "self reduce ranks out:w=self token:w", 5, all_reduce},
+    {"husk::all_to_all_single", "self output_sizes input_sizes ranks out:w token:w", 6, all_to_all},
+    {"husk::broadcast", "self source ranks out:w=self token:w", 5, broadcast},
+    {"husk::recv", "from out:w token:w", 3, receive},
+    {"husk::reduce_scatter_tensor", "self reduce ranks out:w token:w", 5, reduce_scatter},
+    {"husk::send", "self to token:w", 3, send},
+};
+
+constexpr Places kPlaces[] = {
+    places_of(kCollectives[0].contract), places_of(kCollectives[1].contract),
+    places_of(kCollectives[2].contract), places_of(kCollectives[3].contract),
+    places_of(kCollectives[4].contract), places_of(kCollectives[5].contract),
+    places_of(kCollectives[6].contract)};
+static_assert(std::size(kPlaces) == std::size(kCollectives));
+
+husk_status prepare(size_t index, const husk_op_context* context, const husk_op_arg* args,
+                    uint32_t count, husk_error* error) {
+  const Collective& row = kCollectives[index];
+  HUSK_TRY(HUSK_CHECK_STRUCT(husk_op_context, context, threads, error));
+  const Call one(row.name, kPlaces[index], context, args, count, error);
+  HUSK_TRY(one.check_count(row.arguments));
+  ncclResult_t result = ncclSuccess;
+  return row.enqueue(one, true, &result);
+}
+
+husk_status call(size_t index, const husk_op_context* context, const husk_op_arg* args,
+                 uint32_t count, husk_error* error) {
+  const Collective& row = kCollectives[index];
+  HUSK_TRY(prepare(index, context, args, count, error));
+  Device& device = as_device(context->device);
+  if (const uint32_t at = misaligned_tensor(args, count); at < count)
+    return misaligned(row.name, args, at, error);
+  Current current(context->device, error);
+  HUSK_TRY(current.status);
+  const NvtxRange range(device.nvtx, row.name);
+  {
+    const Call one(row.name, kPlaces[index], context, args, count, error);
+    const Lock lock(&one.group().mutex);
+    HUSK_TRY(one.group().check(row.name, error));
+    ncclResult_t result = ncclSuccess;
+    HUSK_TRY(row.enqueue(one, false, &result));
+    HUSK_TRY(one.group().settle(result, "NCCL", row.name, error));
+  }
+  return check_work(device, context->stream, error, "%s", row.name);
+}
+
+// A husk_op has no place for the number of its row beside the group, so each row has functions.
+template <size_t index>
+husk_status prepare_row(const husk_op_context* context, const husk_op_arg* args, uint32_t count,
+                        husk_error* error) {
+  return prepare(index, context, args, count, error);
+}
+template <size_t index>
+husk_status call_row(const husk_op_context* context, const husk_op_arg* args, uint32_t count,
+                     husk_error* error) {
+  return call(index, context, args, count, error);
+}
+
+struct Functions {
+  husk_op_fn call, prepare;
+};
+template <size_t... I>
+struct AllFunctions {
+  static constexpr Functions kRows[] = {{call_row<I>, prepare_row<I>}...};
+};
+using Rows = AllFunctions<0, 1, 2, 3, 4, 5, 6>;
+static_assert(std::size(Rows::kRows) == std::size(kCollectives));
+
+}  // namespace
+
+husk_status open_collective(void* handle, OpLibrary* out, husk_error* error) {
+  DeviceGroup* group = as_device(handle).group;
+  if (!group)
+    return fail(error, HUSK_INVALID_ARGUMENT,
+                "the program is for several ranks, and the engine has joined no group: "
+                "husk_engine_options.rank, world and group");
+  *out = {group, [](const Device&, void*) {}};  // group_close gives it back
+  return HUSK_OK;
+}
+
+husk_status find_collective(const char* name, void* state, husk_op* op) {
+  for (size_t i = 0; i < std::size(kCollectives); ++i) {
+    if (strcmp(name, kCollectives[i].name) != 0) continue;
+    *op = {sizeof(husk_op),          0,       kCollectives[i].name,
+           Rows::kRows[i].call,      state,   Rows::kRows[i].prepare,
+           kCollectives[i].contract, nullptr, HUSK_OP_ON_DEVICE,
+           HUSK_OP_CAPTURABLE,       0,       0};
+    return HUSK_OK;
+  }
+  return HUSK_NOT_FOUND;
+}
+
+}  // namespace husk::cuda

@@ -1,0 +1,317 @@
+#include "ops/group.h"
+
+#include <sched.h>
+
+#include <cstring>
+#include <ctime>
+
+#include <husk/detail/struct_size.h>
+
+#include "ops/arguments.h"
+
+namespace husk::cuda {
+
+namespace {
+
+constexpr uint32_t kMaxWorld = 65536;
+constexpr uint64_t kAgreedBytes = 32;
+// A wait asks without a pause for about a millisecond, then it sleeps between two questions.
+constexpr uint32_t kBusyTurns = 2000, kTurnsBetweenChecks = 64;
+constexpr long kSleepNanoseconds = 20000;
+
+int64_t milliseconds() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1000000;
+}
+
+void pause(uint32_t turn) {
+  const timespec time = {0, kSleepNanoseconds};
+  if (turn > kBusyTurns) nanosleep(&time, nullptr);
+}
+
+const char* nccl_path(const husk_cuda_options& options) { return options.nccl; }
+
+// Joins by the id, or takes the communicator of the application.
+husk_status open_comm(const Device& device, const husk_port_group& request, DeviceGroup* group,
+                      husk_error* error) {
+  const Nccl& nccl = group->nccl;
+  if (void* given = device.options.nccl_comm) {
+    group->comm = static_cast<ncclComm_t>(given);
+    int count = 0, rank = 0;
+    ncclResult_t result = nccl.ncclCommCount(group->comm, &count);
+    if (result == ncclSuccess) result = nccl.ncclCommUserRank(group->comm, &rank);
+    if (result != ncclSuccess)
+      return nccl_fail(nccl, error, result, "ncclCommCount", "husk_cuda_options.nccl_comm");
+    if (static_cast<uint32_t>(count) == request.world &&
+        static_cast<uint32_t>(rank) == request.rank)
+      return HUSK_OK;
+    return fail(error, HUSK_INVALID_ARGUMENT,
+                "husk_cuda_options.nccl_comm is rank %d of %d, the engine rank %u of %u", rank,
+                count, request.rank, request.world);
+  }
+  ncclUniqueId id;
+  static_assert(sizeof id == sizeof request.id->bytes);
+  memcpy(&id, request.id->bytes, sizeof id);
+  ncclConfig_t config = kNcclConfig;
+  group->is_own = true;
+  const ncclResult_t result = nccl.ncclCommInitRankConfig(
+      &group->comm, static_cast<int>(request.world), id, static_cast<int>(request.rank), &config);
+  if (!group->comm)
+    return nccl_fail(nccl, error, result, "ncclCommInitRankConfig", "a group of ranks");
+  return group->settle(result, "ncclCommInitRankConfig", "a group of ranks", error);
+}
+
+husk_status open_group(Device& device, const husk_port_group& request, DeviceGroup* group,
+                       husk_error* error) {
+  HUSK_TRY(open_nccl(nccl_path(device.options), &group->nccl, error));
+  group->rank = request.rank;
+  group->world = request.world;
+  group->timeout_ms = request.timeout_ms;
+  husk_status status = open_comm(device, request, group, error);
+  if (status == HUSK_OK) {
+    const CUresult result = device.driver.cuMemAlloc(&group->memory, request.world * kAgreedBytes);
+    if (result == CUDA_SUCCESS) return HUSK_OK;
+    status = driver_fail(device.driver, error, result, "cuMemAlloc", "a group of %u ranks",
+                         request.world);
+  }
+  group->abort();
+  close_nccl(&group->nccl);
+  return status;
+}
+
+}  // namespace
+
+husk_status DeviceGroup::check(const char* thing, husk_error* error) const {
+  if (comm) return HUSK_OK;
+  return fail(error, HUSK_DEVICE,
+              "%s: the group of ranks is of no more use after a failure: release the sessions, "
+              "programs and engines of all ranks",
+              thing);
+}
+
+husk_status DeviceGroup::settle(ncclResult_t result, const char* call, const char* thing,
+                                husk_error* error) {
+  const int64_t until = milliseconds() + timeout_ms;
+  for (uint32_t turn = 0; result == ncclInProgress; ++turn) {
+    const ncclResult_t asked = nccl.ncclCommGetAsyncError(comm, &result);
+    if (asked != ncclSuccess) result = asked;
+    if (result != ncclInProgress) break;
+    if (milliseconds() > until) {
+      abort();
+      return fail(error, HUSK_DEVICE,
+                  "%s: %s: another rank did not come within %u ms "
+                  "(husk_engine_options.group_timeout_ms)",
+                  thing, call, timeout_ms);
+    }
+    pause(turn);
+  }
+  if (result == ncclSuccess) return HUSK_OK;
+  const husk_status status = nccl_fail(nccl, error, result, call, thing);
+  abort();
+  return status;
+}
+
+void DeviceGroup::abort() {
+  if (comm && is_own) nccl.ncclCommAbort(comm);
+  comm = nullptr;
+}
+
+husk_status group_id(void* user, husk_group_id* id, husk_error* error) {
+  husk_cuda_options options = HUSK_CUDA_OPTIONS_INIT;
+  if (user) detail::read_struct(*static_cast<const husk_cuda_options*>(user), &options);
+  Nccl nccl;
+  HUSK_TRY(open_nccl(nccl_path(options), &nccl, error));
+  ncclUniqueId unique;
+  const ncclResult_t result = nccl.ncclGetUniqueId(&unique);
+  husk_status status = HUSK_OK;
+  if (result == ncclSuccess)
+    memcpy(id->bytes, &unique, sizeof unique);
+  else
+    status = nccl_fail(nccl, error, result, "ncclGetUniqueId", "the id of a group");
+  close_nccl(&nccl);
+  return status;
+}
+
+husk_status group_join(void* handle, const husk_port_group* request, husk_error* error) {
+  HUSK_TRY(HUSK_CHECK_STRUCT(husk_port_group, request, timeout_ms, error));
+  Device& device = as_device(handle);
+  if (request->world < 2 || request->world > kMaxWorld || request->rank >= request->world)
+    return fail(error, HUSK_INVALID_ARGUMENT, "a group of %u ranks has no rank %u", request->world,
+                request->rank);
+  Current current(handle, error);
+  HUSK_TRY(current.status);
+  auto* group = static_cast<DeviceGroup*>(
+      allocate(device, sizeof(DeviceGroup), "a group of ranks", error));
+  if (!group) return HUSK_OUT_OF_MEMORY;
+  memset(static_cast<void*>(group), 0, sizeof *group);
+  pthread_mutex_init(&group->mutex, nullptr);
+  const husk_status status = open_group(device, *request, group, error);
+  if (status == HUSK_OK) {
+    device.group = group;
+    return HUSK_OK;
+  }
+  pthread_mutex_destroy(&group->mutex);
+  release(device, group);
+  return status;
+}
+
+husk_status group_agree(void* handle, const uint8_t* bytes, husk_error* error) {
+  Device& device = as_device(handle);
+  DeviceGroup& group = *device.group;
+  const Driver& driver = device.driver;
+  Current current(handle, error);
+  HUSK_TRY(current.status);
+  constexpr const char* kThing = "husk_program_open";
+  CUdeviceptr own = 0;
+  {
+    const Lock lock(&group.mutex);
+    HUSK_TRY(group.check(kThing, error));
+    own = group.memory + group.rank * kAgreedBytes;
+    CUresult copied = driver.cuMemcpyHtoDAsync(own, bytes, kAgreedBytes, device.private_stream);
+    if (copied != CUDA_SUCCESS)
+      return driver_fail(driver, error, copied, "cuMemcpyHtoDAsync", "%s", kThing);
+    const ncclResult_t result = group.nccl.ncclAllGather(
+        reinterpret_cast<const void*>(own), reinterpret_cast<void*>(group.memory), kAgreedBytes,
+        ncclUint8, group.comm, device.private_stream);
+    HUSK_TRY(group.settle(result, "ncclAllGather", kThing, error));
+  }
+  HUSK_TRY(group_wait(device, {device.private_stream, nullptr}, true, error));
+  for (uint32_t rank = 0; rank < group.world; ++rank) {
+    uint8_t theirs[kAgreedBytes];
+    CUresult copied = driver.cuMemcpyDtoHAsync(theirs, group.memory + rank * kAgreedBytes,
+                                               sizeof theirs, device.private_stream);
+    if (copied == CUDA_SUCCESS) copied = driver.cuStreamSynchronize(device.private_stream);
+    if (copied != CUDA_SUCCESS)
+      return driver_fail(driver, error, copied, "cuMemcpyDtoHAsync", "%s", kThing);
+    if (memcmp(theirs, bytes, sizeof theirs) != 0)
+      return fail(error, HUSK_INVALID_ARGUMENT, "rank %u and rank %u have different ones",
+                  group.rank, rank);
+  }
+  return HUSK_OK;
+}
+
+void group_close(void* handle) {
+  Device& device = as_device(handle);
+  DeviceGroup* group = device.group;
+  if (!group) return;
+  Current current(handle);
+  if (group->comm && group->is_own) {
+    // Other ranks may still read memory of this one. Finalizing waits for them.
+    husk_error ignored;
+    const ncclResult_t result = group->nccl.ncclCommFinalize(group->comm);
+    if (group->settle(result, "ncclCommFinalize", "a group", &ignored) == HUSK_OK)
+      group->nccl.ncclCommDestroy(group->comm);
+  }
+  if (group->memory) device.driver.cuMemFree(group->memory);
+  close_nccl(&group->nccl);
+  pthread_mutex_destroy(&group->mutex);
+  release(device, group);
+  device.group = nullptr;
+}
+
+namespace {
+
+constexpr const char* kWait = "the wait for a stream";
+
+// Ends the group if NCCL has found that a rank failed.
+husk_status check_ranks(DeviceGroup& group, husk_error* error) {
+  HUSK_TRY(group.check(kWait, error));
+  ncclResult_t failed = ncclSuccess;
+  const ncclResult_t asked = group.nccl.ncclCommGetAsyncError(group.comm, &failed);
+  if (asked != ncclSuccess) failed = asked;
+  if (failed == ncclSuccess || failed == ncclInProgress) return HUSK_OK;
+  const husk_status status = nccl_fail(group.nccl, error, failed, "another rank has failed", kWait);
+  group.abort();
+  return status;
+}
+
+CUresult ask(const Device& device, const Awaited& awaited) {
+  return awaited.event ? device.driver.cuEventQuery(awaited.event)
+                       : device.driver.cuStreamQuery(awaited.stream);
+}
+
+// Asks until the work has ended or failed. At times it calls `check`, whose failure ends the wait
+// with the result "not ready".
+template <class Check>
+CUresult ask_until(const Device& device, const Awaited& awaited, const Check& check) {
+  for (uint32_t turn = 1;; ++turn) {
+    const CUresult result = ask(device, awaited);
+    if (result != CUDA_ERROR_NOT_READY) return result;
+    pause(turn);
+    if (turn % kTurnsBetweenChecks == 0 && !check()) return result;
+  }
+}
+
+// The kernels of a communicator end with it, and the work behind them runs, before the caller may
+// free memory.
+void wait_for_aborted(const Device& device, const Awaited& awaited) {
+  const DeviceGroup& group = *device.group;
+  if (!group.is_own) return;
+  const int64_t until = milliseconds() + group.timeout_ms;
+  ask_until(device, awaited, [&] { return milliseconds() <= until; });
+}
+
+husk_status too_late(const DeviceGroup& group, husk_error* error) {
+  return fail(error, HUSK_DEVICE,
+              "the work of a stream did not end within %u ms%s: another rank is late, has ended, "
+              "or runs something else (husk_engine_options.group_timeout_ms)",
+              group.timeout_ms,
+              group.is_own ? ", and was ended" : ": abort husk_cuda_options.nccl_comm");
+}
+
+}  // namespace
+
+husk_status group_wait(const Device& device, Awaited awaited, bool is_of_run, husk_error* error) {
+  DeviceGroup& group = *device.group;
+  const int64_t until = milliseconds() + group.timeout_ms;
+  husk_status status = HUSK_OK;
+  bool has_failed = false;
+  {
+    const Lock lock(&group.mutex);
+    has_failed = !group.comm;
+  }
+  const CUresult result = ask_until(device, awaited, [&] {
+    const Lock lock(&group.mutex);
+    if (!has_failed) status = check_ranks(group, error);
+    if (status != HUSK_OK || milliseconds() <= until) return status == HUSK_OK;
+    group.abort();
+    status = too_late(group, error);
+    return false;
+  });
+  if (status != HUSK_OK) {
+    wait_for_aborted(device, awaited);
+    return status;
+  }
+  if (result != CUDA_SUCCESS)
+    return driver_fail(device.driver, error, result,
+                       awaited.event ? "cuEventQuery" : "cuStreamQuery", "stream of device %d",
+                       device.index);
+  // After a failure, other work goes on. The work of a rank that failed ends as well.
+  const Lock lock(&group.mutex);
+  return has_failed && !is_of_run ? HUSK_OK : check_ranks(group, error);
+}
+
+CUresult synchronize(const Device& device, Awaited awaited, husk_status* of_group,
+                     husk_error* error) {
+  *of_group = HUSK_OK;
+  if (!device.group)
+    return awaited.event ? device.driver.cuEventSynchronize(awaited.event)
+                         : device.driver.cuStreamSynchronize(awaited.stream);
+  *of_group = group_wait(device, awaited, false, error);
+  return CUDA_SUCCESS;
+}
+
+void let_end(const Device& device, Awaited awaited) {
+  husk_status of_group = HUSK_OK;
+  husk_error ignored;
+  synchronize(device, awaited, &of_group, &ignored);
+}
+
+husk_status check_group(const Device& device, const char* thing, husk_error* error) {
+  if (!device.group) return HUSK_OK;
+  const Lock lock(&device.group->mutex);
+  return device.group->check(thing, error);
+}
+
+}  // namespace husk::cuda

@@ -1,0 +1,57 @@
+// The group of ranks that a device has joined: a communicator of NCCL.
+#pragma once
+
+#include "device.h"
+#include "ops/nccl.h"
+
+namespace husk::cuda {
+
+struct DeviceGroup {
+  Nccl nccl;
+  ncclComm_t comm;  // null after the group has failed
+  bool is_own;      // false if the application brought the communicator
+  uint32_t rank, world, timeout_ms;
+  CUdeviceptr memory;     // 32 bytes for each rank, of `agree`
+  pthread_mutex_t mutex;  // guards `comm`, which has one caller at a time
+
+  // Fails if the group has failed before. `thing` names the call.
+  husk_status check(const char* thing, husk_error* error) const;
+  // Waits until NCCL has enqueued what `call` returned `result` for. The mutex is held.
+  husk_status settle(ncclResult_t result, const char* call, const char* thing, husk_error* error);
+  // Ends the work of the group on this rank. The mutex is held.
+  void abort();
+};
+
+// The functions of husk_port; husk/port.h says what each does.
+husk_status group_id(void* user, husk_group_id* id, husk_error* error);
+husk_status group_join(void* device, const husk_port_group* group, husk_error* error);
+husk_status group_agree(void* device, const uint8_t* bytes, husk_error* error);
+
+// Leaves the group of the device, if it has joined one. No work of the group is pending.
+void group_close(void* device);
+
+// A wait is for the work of a stream, or for an event if that is not null.
+struct Awaited {
+  CUstream stream;
+  CUevent event;
+};
+
+// Waits on a device that has joined a group. If the work does not end in time, or a rank fails, the
+// group is ended and the call fails. From then on, waits for runs (`is_of_run`) fail, since nobody
+// knows which of them had work of the group. No work of the group is pending after a failure, so
+// memory may be freed, unless the communicator is the application's.
+husk_status group_wait(const Device& device, Awaited awaited, bool is_of_run, husk_error* error);
+
+// Waits as the driver does, and with the deadline of the group if the device has joined one. If
+// this ends the wait, `*of_group` is the status of `error`.
+CUresult synchronize(const Device& device, Awaited awaited, husk_status* of_group,
+                     husk_error* error);
+
+// The same for a caller to whom it does not matter how the work ends.
+void let_end(const Device& device, Awaited awaited);
+
+// Fails if the device has joined a group that has failed: a graph may have calls of its
+// communicator, which is gone.
+husk_status check_group(const Device& device, const char* thing, husk_error* error);
+
+}  // namespace husk::cuda

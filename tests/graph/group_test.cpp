@@ -1,0 +1,197 @@
+// Sessions of a program for several ranks, on a fake NCCL whose work never ends once another rank
+// is gone.
+#include "ops/group.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+
+#include "loaded_program.h"
+#include "program/engine.h"
+
+namespace husk::test {
+namespace {
+
+// y: the sum of x over two ranks.
+constexpr char kSum[] = R"(hir 1
+world 2 rank RANK set "5555555555555555555555555555555555555555555555555555555555555555"
+target gpu cuda "sm_90a"
+function sum {
+  input x tensor f32 [1..1000]
+  output y tensor f32 rank 1
+  variant gpu {
+    let n = size(x, 0)
+    buffer x of input bytes mul(n, 4)
+    buffer y of output bytes mul(n, 4)
+    buffer t bytes mul(n, 4) align 256
+    buffer order bytes 1
+    copy (write t, read x)
+    extern "husk::all_reduce" (both tensor t f32 [n] [1], "sum", [0, 1],
+      both tensor t f32 [n] [1], write tensor order u8 [1] [1])
+    copy (write y, read t)
+    return (tensor y f32 [n] [1])
+  }
+}
+)";
+
+// One rank: an engine with a session.
+class Rank {
+ public:
+  Rank(uint32_t rank, const husk_group_id& id, int32_t mode) {
+    std::string text = kSum;
+    text.replace(text.find("RANK"), 4, std::to_string(rank));
+    file_ = &artifact(text);
+    husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
+    options.port = husk_port_cuda();
+    options.rank = rank;
+    options.world = 2;
+    options.group = &id;
+    options.group_timeout_ms = 20000;
+    husk_session_options session_options = HUSK_SESSION_OPTIONS_INIT;
+    session_options.mode = mode;
+    session_options.stage_host_tensors = 1;
+    if (husk_engine_create(&options, &engine, &error) == HUSK_OK &&
+        husk_engine_stream_create(engine, &stream, &error) == HUSK_OK &&
+        husk_program_load(engine, file_->data(), file_->size(), nullptr, nullptr, &program,
+                          &error) == HUSK_OK)
+      (void)husk_session_create(program, &session_options, &session, &error);
+  }
+  ~Rank() {
+    husk_session_release(session);
+    husk_program_release(program);
+    if (engine) husk_engine_stream_destroy(engine, stream);
+    husk_engine_release(engine);
+  }
+  Rank(const Rank&) = delete;
+
+  // The sum of 1, 2, 3 of each rank, to memory of the host, or to memory of the session's.
+  husk_status run(bool to_host) {
+    const DLDataType f32 = husk_dtype_to_dlpack(HUSK_F32);
+    int64_t size = 3;
+    float x[3] = {1, 2, 3};
+    y = {};
+    DLTensor in = {x, {kDLCPU, 0}, 1, f32, &size, nullptr, 0};
+    DLTensor out = {y.data(), {kDLCPU, 0}, 1, f32, &size, nullptr, 0};
+    husk_value input = {HUSK_VALUE_TENSOR, 0, {}}, output = {HUSK_VALUE_NONE, 0, {}};
+    input.as.tensor = &in;
+    if (to_host) {
+      output.kind = HUSK_VALUE_TENSOR;
+      output.as.tensor = &out;
+    }
+    if (!is_sized_ && husk_session_resize(session, 0, &input, 1, &error) != HUSK_OK)
+      return error.code;
+    is_sized_ = true;
+    return husk_session_run(session, 0, stream, &input, 1, &output, 1, &error);
+  }
+  husk_status wait() { return husk_session_wait(session, &error); }
+  bool error_says(const char* words) const { return std::strstr(error.text, words) != nullptr; }
+
+  std::array<float, 3> y = {};
+  husk_engine* engine = nullptr;
+  husk_program* program = nullptr;
+  husk_session* session = nullptr;
+  void* stream = nullptr;
+  husk_error error = {};
+
+ private:
+  const std::vector<uint8_t>* file_ = nullptr;
+  bool is_sized_ = false;
+};
+
+constexpr uint32_t kDeadline = 200;
+constexpr char kLate[] = "did not end within 200 ms, and was ended: another rank is late";
+constexpr char kNoMoreUse[] = "the group of ranks is of no more use";
+
+class GroupTest : public FakeTest, public testing::WithParamInterface<int32_t> {
+ protected:
+  // Runs `body` on rank 0. Rank 1, a process, makes one run and is gone; from then on NCCL's work
+  // never ends.
+  void with_endless_work(const std::function<void(Rank&)>& body) {
+    husk_group_id id;
+    husk_error error = {};
+    ASSERT_EQ(husk_group_id_create(husk_port_cuda(), &id, &error), HUSK_OK) << error.text;
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    const uint32_t number = child == 0;
+    {
+      Rank rank(number, id, GetParam());
+      EXPECT_NE(rank.session, nullptr) << rank.error.text;
+      if (rank.session) {
+        EXPECT_EQ(rank.run(true), HUSK_OK) << rank.error.text;
+        EXPECT_EQ(rank.y, (std::array<float, 3>{2, 4, 6}));
+        EXPECT_EQ(rank.wait(), HUSK_OK) << rank.error.text;
+        husk_session_stats stats = HUSK_SESSION_STATS_INIT;
+        EXPECT_EQ(husk_session_stats_get(rank.session, 0, &stats, &rank.error), HUSK_OK);
+        EXPECT_EQ(stats.runs_as_graph, GetParam() == HUSK_MODE_GRAPH ? 1u : 0u);
+      }
+      if (number == 0 && !HasFailure()) {
+        cuda::as_device(rank.engine->device).group->timeout_ms = kDeadline;
+        setenv("FAKE_NCCL_STALL", "1", 1);
+        body(rank);
+      }
+    }
+    unsetenv("FAKE_NCCL_STALL");
+    if (number == 1) {
+      fflush(nullptr);
+      _exit(HasFailure());
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "rank 1 failed: " << status;
+    EXPECT_EQ(fake.fake_calls("ncclCommAbort"), 1u);
+    EXPECT_EQ(fake.fake_calls("ncclCommDestroy"), 0u);
+    EXPECT_EQ(fake.fake_live_objects(), 0u);
+  }
+  // All later runs and waits of the session are refused.
+  void expect_no_more_use(Rank& rank) {
+    for (const bool to_host : {true, false}) {
+      EXPECT_EQ(rank.run(to_host), HUSK_DEVICE);
+      EXPECT_TRUE(rank.error_says(kNoMoreUse)) << rank.error.text;
+      EXPECT_EQ(rank.wait(), HUSK_DEVICE);
+      EXPECT_TRUE(rank.error_says(kNoMoreUse)) << rank.error.text;
+    }
+  }
+};
+
+TEST_P(GroupTest, ASessionsWaitHasADeadline) {
+  with_endless_work([&](Rank& rank) {
+    ASSERT_EQ(rank.run(false), HUSK_OK) << rank.error.text;
+    EXPECT_EQ(rank.wait(), HUSK_DEVICE);
+    EXPECT_TRUE(rank.error_says(kLate)) << rank.error.text;
+    expect_no_more_use(rank);
+  });
+}
+
+TEST_P(GroupTest, ADownloadOfAnOutputHasADeadline) {
+  with_endless_work([&](Rank& rank) {
+    EXPECT_EQ(rank.run(true), HUSK_DEVICE);
+    EXPECT_TRUE(rank.error_says(kLate)) << rank.error.text;
+    expect_no_more_use(rank);
+  });
+}
+
+// The next run writes the input of the first one, so it waits.
+TEST_P(GroupTest, ARunAfterOneInFlightHasADeadline) {
+  with_endless_work([&](Rank& rank) {
+    ASSERT_EQ(rank.run(false), HUSK_OK) << rank.error.text;
+    EXPECT_EQ(rank.run(false), HUSK_DEVICE);
+    EXPECT_TRUE(rank.error_says(kLate)) << rank.error.text;
+    expect_no_more_use(rank);
+  });
+}
+
+TEST_P(GroupTest, ReleasesWithWorkInFlight) {
+  with_endless_work([](Rank& rank) { ASSERT_EQ(rank.run(false), HUSK_OK) << rank.error.text; });
+}
+
+INSTANTIATE_TEST_SUITE_P(, GroupTest, testing::Values(HUSK_MODE_LIST, HUSK_MODE_GRAPH),
+                         [](const auto& tested) {
+                           return tested.param == HUSK_MODE_LIST ? "List" : "Graph";
+                         });
+
+}  // namespace
+}  // namespace husk::test

@@ -1,0 +1,77 @@
+"""What a process of test_compile_ranks.py does: a rank of two compiles models with collective
+operators and compares their results and gradients with eager mode.
+
+  python ranks_program.py RANK STORE"""
+
+import copy
+import sys
+
+import torch
+import torch.distributed as dist
+from husk.jit.backend import backend
+from torch import nn
+from torch.distributed import _functional_collectives as functional
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+
+class Mlp(nn.Module):
+  def __init__(self):
+    super().__init__()
+    self.up = nn.Linear(8, 16)
+    self.down = nn.Linear(16, 8)
+
+  def forward(self, x):
+    return x + self.down(torch.relu(self.up(x)))
+
+
+def calls(x):
+  group = dist.group.WORLD
+  summed = functional.all_reduce(x + 1, "sum", group)
+  gathered = functional.all_gather_tensor(x, 0, group)
+  scattered = functional.reduce_scatter_tensor(x * 2, "sum", 0, group)
+  moved = functional.all_to_all_single(x, [2, 2], [2, 2], group)
+  one, other = functional.all_reduce_coalesced([x, x + 3], "max", group)
+  return summed * 2, gathered, scattered + 1, moved, one, other
+
+
+def check_calls(rank):
+  x = torch.arange(8.0).reshape(4, 2) + 10 * rank
+  compiled = torch.compile(calls, backend=backend, fullgraph=True)
+  for found, wanted in zip(compiled(x), calls(x), strict=True):
+    torch.testing.assert_close(found, wanted)
+
+
+def check_training(mesh):
+  torch.manual_seed(0)
+  eager = Mlp()
+  x = torch.randn(4, 8)
+  compiled = copy.deepcopy(eager)
+  losses = {}
+  for name, model in ("eager", eager), ("compiled", compiled):
+    parallelize_module(model, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
+    call = torch.compile(model, backend=backend) if name == "compiled" else model
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses[name] = []
+    for _ in range(2):
+      optimizer.zero_grad()
+      loss = (call(x) ** 2).mean()
+      loss.backward()
+      optimizer.step()
+      losses[name].append(loss.item())
+  torch.testing.assert_close(losses["compiled"], losses["eager"])
+  assert losses["eager"][1] < losses["eager"][0]
+
+
+def main():
+  rank, path = int(sys.argv[1]), sys.argv[2]
+  torch.set_num_threads(1)
+  dist.init_process_group("gloo", store=dist.FileStore(path, 2), rank=rank, world_size=2)
+  check_calls(rank)
+  check_training(init_device_mesh("cpu", (2,)))
+  dist.destroy_process_group()
+  print("equal")
+
+
+if __name__ == "__main__":
+  main()
