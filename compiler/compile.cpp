@@ -17,6 +17,7 @@
 #include "write/artifact.h"
 #include "write/linked.h"
 #include "write/output_file.h"
+#include "write/ranks.h"
 #include "write/weights_file.h"
 
 namespace husk::compiler {
@@ -204,7 +205,8 @@ Result<ObjectSummary> compile_object(const std::filesystem::path& path,
       verify(compiled);
       artifact = compiled;
     } else if (const auto whole = Artifact::view(artifact, error)) {
-      error = whole->check_blobs();
+      error = whole->ranks() ? "it holds the artifacts of all ranks: compile the file of one rank"
+                             : whole->check_blobs();
     }
     if (!error.empty()) fail({}, "{}", error);
     const LinkedArtifact linked = take_kernels(artifact, machine);
@@ -217,6 +219,29 @@ Result<ObjectSummary> compile_object(const std::filesystem::path& path,
     summary.loaded = linked.loaded;
     summary.foreign = linked.foreign;
     return summary;
+  });
+}
+
+Result<RanksSummary> join_ranks(const std::vector<std::filesystem::path>& artifacts,
+                                const std::filesystem::path& out) {
+  return guarded([&] {
+    std::vector<std::unique_ptr<Artifact>> opened;
+    std::string error;
+    for (const std::filesystem::path& path : artifacts) {
+      refuse_same_file(path, out);
+      opened.push_back(Artifact::open(path, error));
+      if (!opened.back()) fail({}, "{}: {}", path.string(), error);
+    }
+    if (is_stream(out)) fail({}, "{} is no regular file", out.string());
+    OutputFile file(out);
+    const RanksBytes sizes = write_ranks(
+        opened, [&](uint64_t at, std::span<const uint8_t> bytes) { file.write_at(at, bytes); });
+    file.resize(sizes.file);
+    const std::filesystem::path& written = file.close();
+    for (uint32_t rank = 0; rank < opened.size(); ++rank)
+      if (!Artifact::open(written, error, true, rank)) refuse_artifact(error);
+    file.finish();
+    return RanksSummary{sizes.file, sizes.shared};
   });
 }
 

@@ -78,6 +78,17 @@ Result<ObjectSummary> compile_object(const std::filesystem::path& path,
                                      const std::filesystem::path& root, const std::string& symbol,
                                      Machine machine);
 
+// The sizes of a file of all ranks.
+struct RanksSummary {
+  uint64_t file_bytes = 0;
+  uint64_t shared_bytes = 0;  // what images and constants take less than in a file for each rank
+};
+
+// Joins the artifacts of all ranks of a program, those of rank 0, 1 and so on, into the file `out`
+// (FORMAT.md, "All ranks in one file"). What several ranks have is stored once.
+Result<RanksSummary> join_ranks(const std::vector<std::filesystem::path>& artifacts,
+                                const std::filesystem::path& out);
+
 // The program as the printer writes it: one statement on each line, no comments.
 Result<std::string> format_text(std::string_view text);
 Result<std::string> format_file(const std::filesystem::path& path);

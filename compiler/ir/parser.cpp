@@ -174,6 +174,15 @@ Program Parser::program() {
       program.tree = string("JSON in quotes");
     } else if (accept_word("assert")) {
       program.asserts.push_back(string("a text in quotes"));
+    } else if (accept_word("world")) {
+      if (program.has_world) fail(place, "a second world");
+      program.has_world = true;
+      program.world.place = place;
+      program.world.size = integer("the number of ranks");
+      expect_word("rank");
+      program.world.rank = integer("the number of the rank");
+      expect_word("set");
+      program.world.set = string("64 hexadecimal digits in quotes");
     } else if (accept_word("target")) {
       Target target;
       target.name = name("the target's name");
@@ -191,7 +200,9 @@ Program Parser::program() {
     } else if (accept_word("function")) {
       function(program);
     } else {
-      expected("producer, user, tree, assert, target, constant, state, image, kernel or function");
+      expected(
+          "producer, user, tree, assert, world, target, constant, state, image, kernel or "
+          "function");
     }
   }
   return program;

@@ -105,6 +105,8 @@ void Printer::program(const Program& program) {
   for (const User& user : program.user) put("user {} {}\n", quote(user.key), quote(user.value));
   if (program.has_tree) put("tree {}\n", quote(program.tree));
   for (const std::string& text : program.asserts) put("assert {}\n", quote(text));
+  if (const World& world = program.world; program.has_world)
+    put("world {} rank {} set {}\n", world.size, world.rank, quote(world.set));
   if (!program.targets.empty()) out_ += '\n';
   for (const Target& t : program.targets)
     put("target {} {} {}\n", t.name.text, t.port.text, quote(t.arch));

@@ -201,6 +201,14 @@ struct Function {
   friend bool operator==(const Function&, const Function&) = default;
 };
 
+// The place of a program among those of several ranks.
+struct World {
+  Place place;
+  int64_t size = 0, rank = 0;
+  std::string set;  // hexadecimal digits
+  friend bool operator==(const World&, const World&) = default;
+};
+
 struct Program {
   int64_t version = 0;
   Place version_place;
@@ -209,6 +217,8 @@ struct Program {
   bool has_tree = false;
   std::string tree;
   std::vector<std::string> asserts;
+  bool has_world = false;
+  World world;
   std::vector<Target> targets;
   std::vector<Constant> constants;
   std::vector<State> states;

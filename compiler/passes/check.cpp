@@ -8,6 +8,7 @@
 #include "base/limits.h"
 #include "ir/compile_error.h"
 #include "ir/op_table.h"
+#include "model/rows.h"
 #include "passes/check_variant.h"
 #include "passes/encode_fill.h"
 
@@ -61,11 +62,13 @@ void check_value_name(const Name& name) {
     fail(name.place, "'{}' is a word of the text form: choose another name", name.text);
 }
 
+constexpr std::string_view kHexDigits = "0123456789abcdefABCDEF";
+
 void check_constant(const Constant& c) {
   check_value_name(c.name);
   const int64_t bytes = check_dims(c.name, c.dtype, c.dims);
   if (c.in_file || !c.folded_by.text.empty()) return;
-  if (c.bytes.text.find_first_not_of("0123456789abcdefABCDEF") != std::string::npos)
+  if (c.bytes.text.find_first_not_of(kHexDigits) != std::string::npos)
     fail(c.bytes.place, "the bytes of '{}' are not all hexadecimal digits", c.name.text);
   if (c.bytes.text.size() != static_cast<uint64_t>(bytes) * 2)
     fail(c.bytes.place, "constant '{}' has {} bytes: {} digits, not {}", c.name.text, bytes,
@@ -198,6 +201,18 @@ void check_folding(const Program& program) {
         constant->name.text);
 }
 
+void check_world(const World& world) {
+  const bool exists = world.size >= 1 && world.size <= limits::kMaxWorld && world.rank >= 0 &&
+                      world.rank < world.size;
+  if (!exists)
+    fail(world.place,
+         "there is no rank {} of {} ranks: rank is less than world, which is at most {}",
+         world.rank, world.size, limits::kMaxWorld);
+  if (world.set.size() != 2 * sizeof(fb::Hash) ||
+      world.set.find_first_not_of(kHexDigits) != std::string::npos)
+    fail(world.place, "the set of a world is 64 hexadecimal digits");
+}
+
 void check_all_names(const Program& program) {
   check_names(program.targets, "target");
   check_names(program.constants, "constant");
@@ -223,6 +238,7 @@ void check(const Program& program) {
   if (program.version != 1)
     fail(program.version_place, "this compiler reads hir 1, not hir {}", program.version);
   check_all_names(program);
+  if (program.has_world) check_world(program.world);
   for (const Target& t : program.targets)
     if (t.arch.empty()) fail(t.name.place, "target '{}' has no architecture", t.name.text);
   for (const Constant& c : program.constants) check_constant(c);

@@ -13,9 +13,9 @@ std::string hexadecimal(const uint8_t* bytes, size_t count) {
   return out;
 }
 
-bool Artifact::verify(std::string& error) {
+bool Artifact::verify(std::string& error, uint32_t rank) {
   husk_error record = {};
-  Status status = file_.read(*default_allocator(), 0, &record);
+  Status status = file_.read(*default_allocator(), 0, rank, &record);
   if (!failed(status)) status = file_.parse(&record);
   if (!failed(status)) status = husk::verify(file_, *default_allocator(), &record);
   if (failed(status)) error = record.text;
@@ -23,7 +23,7 @@ bool Artifact::verify(std::string& error) {
 }
 
 std::unique_ptr<Artifact> Artifact::open(const std::filesystem::path& path, std::string& error,
-                                         bool needs_weights) {
+                                         bool needs_weights, uint32_t rank) {
   error.clear();
   auto artifact = std::make_unique<Artifact>();
   husk_error record = {};
@@ -46,14 +46,14 @@ std::unique_ptr<Artifact> Artifact::open(const std::filesystem::path& path, std:
     error = record.text;
     return nullptr;
   }
-  return artifact->verify(error) ? std::move(artifact) : nullptr;
+  return artifact->verify(error, rank) ? std::move(artifact) : nullptr;
 }
 
 std::unique_ptr<Artifact> Artifact::view(std::span<const uint8_t> bytes, std::string& error) {
   error.clear();
   auto artifact = std::make_unique<Artifact>();
   artifact->file_.borrow(bytes.data(), bytes.size(), nullptr, nullptr);
-  return artifact->verify(error) ? std::move(artifact) : nullptr;
+  return artifact->verify(error, 0) ? std::move(artifact) : nullptr;
 }
 
 std::string Artifact::content_hash() const { return hexadecimal(file_.content_hash(), 32); }

@@ -116,6 +116,11 @@ void data_lines(const fb::Program& p, Lines& out) {
             folded ? "folded by " + printable(p.functions()->Get(c->folded_by())->name()->str())
                    : blob_text(c->blob()));
   }
+  for (uint32_t i = 0; i < count(p.packed()); ++i) {
+    const fb::PackedCopy* copy = p.packed()->Get(i);
+    out.put("packed copy {}, {}", hexadecimal(copy->key().bytes()->data(), sizeof(fb::Hash)),
+            blob_text(&copy->blob()));
+  }
   for (uint32_t i = 0; i < count(p.states()); ++i) state_line(p, p.states()->Get(i), out);
 }
 
@@ -165,6 +170,10 @@ std::string report_metadata(const Artifact& artifact) {
   if (p.pytree()) out.put("tree {}", quote(p.pytree()->str()));
   for (uint32_t i = 0; i < count(p.asserts()); ++i)
     out.put("assert {} {}", i + 1, quote(p.asserts()->Get(i)->str()));
+  if (artifact.ranks()) out.put("ranks {} in this file", artifact.ranks());
+  if (const fb::World* world = p.world())
+    out.put("world {} rank {} set {}", world->size(), world->rank(),
+            hexadecimal(world->set()->bytes()->data(), sizeof(fb::Hash)));
   for (uint32_t i = 0; i < count(p.targets()); ++i)
     out.put("target {} {}", p.targets()->Get(i)->port()->str(), p.targets()->Get(i)->arch()->str());
   data_lines(p, out);
@@ -241,11 +250,12 @@ std::string report_graph(const Artifact& artifact) {
 
 std::string report_sizes(const Artifact& artifact) {
   const fb::Program& p = artifact.program();
-  uint64_t images = 0, constants = 0, code = 0, strings = 0;
+  uint64_t images = 0, constants = 0, packed = 0, code = 0, strings = 0;
   BlobSizes sizes;
   for (uint32_t i = 0; i < count(p.images()); ++i) images += sizes.add(p.images()->Get(i)->blob());
   for (uint32_t i = 0; i < count(p.constants()); ++i)
     constants += sizes.add(p.constants()->Get(i)->blob());
+  for (uint32_t i = 0; i < count(p.packed()); ++i) packed += sizes.add(&p.packed()->Get(i)->blob());
   each_variant(p, [&](const Code& c) {
     code += bytes_of(c.scalars) + bytes_of(c.steps) + bytes_of(c.segments) + bytes_of(c.arguments) +
             bytes_of(c.results) + bytes_of(c.buffers) + bytes_of(c.views) + bytes_of(c.tensors) +
@@ -259,7 +269,9 @@ std::string report_sizes(const Artifact& artifact) {
   row("  texts", strings);
   row("images", images);
   row("constants", constants);
-  row("between blobs", artifact.blob_bytes() - images - constants);
+  if (p.packed()) row("packed copies", packed);
+  row(artifact.ranks() ? "other ranks" : "between blobs",
+      artifact.blob_bytes() - images - constants - packed);
   row("file", artifact.size());
   return out.take();
 }

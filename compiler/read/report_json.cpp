@@ -104,6 +104,16 @@ std::string report_json(const Artifact& artifact, const std::vector<int32_t>& im
   out["user"] = array(p.metadata(),
                       [](const fb::Entry* e) { return json{e->key()->str(), e->value()->str()}; });
   out["asserts"] = array(p.asserts(), [](const flatbuffers::String* s) { return s->str(); });
+  if (artifact.ranks()) out["ranks"] = artifact.ranks();
+  if (const fb::World* world = p.world())
+    out["world"] = {{"size", world->size()},
+                    {"rank", world->rank()},
+                    {"set", hexadecimal(world->set()->bytes()->data(), sizeof(fb::Hash))}};
+  for (uint32_t i = 0; i < count(p.packed()); ++i) {
+    const fb::PackedCopy* copy = p.packed()->Get(i);
+    out["packed"].push_back({{"key", hexadecimal(copy->key().bytes()->data(), sizeof(fb::Hash))},
+                             {"bytes", copy->blob().size()}});
+  }
   out["targets"] = array(p.targets(), [](const fb::Target* t) {
     return json{{"port", t->port()->str()}, {"arch", t->arch()->str()}};
   });

@@ -20,6 +20,7 @@ struct Arguments {
   std::string path, output = "meta";
   std::vector<std::string> at;  // NAME=N
   std::string on;               // PORT:ARCH
+  uint32_t rank = 0;
   bool check = false;
 };
 
@@ -89,8 +90,12 @@ int run(const CLI::App& app, const Arguments& a) {
   InputSizes sizes;
   std::string error = read_sizes(a.at, sizes);
   if (!error.empty()) return husk::tools::usage_error(app, error);
-  const auto artifact = Artifact::open(a.path, error, a.check);
+  const auto artifact = Artifact::open(a.path, error, a.check, a.rank);
   if (!artifact) return refuse(a.path, error);
+  if (a.rank && a.rank >= artifact->ranks())
+    return refuse(a.path, fmt::format("it has no rank {}: it is an artifact for {}", a.rank,
+                                      artifact->ranks() ? fmt::format("{} ranks", artifact->ranks())
+                                                        : "one rank"));
   if (a.check) error = artifact->check_blobs();
   if (!error.empty()) return refuse(a.path, error);
   error = check_sizes(artifact->program(), sizes);
@@ -129,6 +134,8 @@ int run_tool(int argc, char** argv) {
       "--on", a.on,
       "PORT:ARCH: with --output=json, also print how well each image runs on a device of "
       "that architecture, as cuda:sm_87 or host:avx2; 0: not at all");
+  app.add_option("--rank", a.rank, "The rank whose artifact to print, of a file of all ranks")
+      ->capture_default_str();
   app.add_flag("--check", a.check, "Also compare images and constants with their hashes");
   app.footer(kFooter);
   if (const auto done = husk::tools::parse(app, argc, argv)) return *done;

@@ -6,6 +6,7 @@
 #include <husk/husk.h>
 #include <husk/ops.h>
 #include <husk/port_host.h>
+#include <husk/ports.h>
 
 #include "command_line.h"
 #include "ir/printable.h"
@@ -13,6 +14,7 @@
 #include "run/handles.h"
 #include "run/inputs.h"
 #include "run/machine.h"
+#include "run/ranks.h"
 #include "run/report.h"
 #include "run/run_error.h"
 #include "run/trace.h"
@@ -26,11 +28,11 @@ struct Options {
   std::vector<std::string> specs;
   std::optional<double> relative, absolute;
   int repeat = 1, queue = 0;
-  uint32_t threads = 1;
+  uint32_t threads = 1, ranks = 1, timeout = 0;
   std::optional<uint64_t> seed;
   bool stats = false, trace = false, check_launches = false, prefetch = false,
        poison_memory = false, verify_content = false;
-  std::string nvtx, cublas, cufft, cusolver, weights;
+  std::string nvtx, cublas, cufft, cusolver, nccl, weights;
 };
 
 constexpr const char* footer =
@@ -61,6 +63,16 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
       ->capture_default_str();
   app.add_option("--threads", options.threads,
                  "Number of threads for kernels and ops of the host; 0 means one for each CPU")
+      ->capture_default_str();
+  app.add_option("--ranks", options.ranks,
+                 "Number of processes that run a program for several ranks together. If FILE "
+                 "model.husk does not exist, it means model.rank0.husk and so on. The device cuda "
+                 "is cuda:0 on "
+                 "rank 0 and so on. Rank 0 prints its outputs; all ranks compare theirs")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  app.add_option("--timeout", options.timeout,
+                 "How long a rank waits for another one, in milliseconds; 0 means 60000")
       ->capture_default_str();
   app.add_option(
          "--mode", options.mode,
@@ -114,6 +126,9 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
       "On CUDA: the libcublasLt library of artifacts that use it (default: the newest one found)");
   app.add_option("--cufft", options.cufft, "On CUDA: the same for libcufft");
   app.add_option("--cusolver", options.cusolver, "On CUDA: the same for libcusolver");
+  app.add_option("--nccl", options.nccl,
+                 "On CUDA: the libnccl library of artifacts for several ranks (default: "
+                 "libnccl.so.2)");
   app.add_flag(
       "--prefetch", options.prefetch,
       "On CUDA: load all kernels while the artifact is opened, instead of at the first launch");
@@ -209,9 +224,18 @@ bool compare(const std::vector<Output>& outputs, const Options& options) {
   return good;
 }
 
-int run(const Options& options) {
+// The device of a rank: the device of its number, unless the command line has one.
+std::string device_of(const Options& options, const RankOptions& rank) {
+  const bool is_alone = rank.world == 1 || options.device == "host" ||
+                        options.device.find(':') != std::string::npos;
+  return is_alone ? options.device : options.device + ":" + std::to_string(rank.rank);
+}
+
+int run(const Options& options, const RankOptions& rank) {
   MachineOptions machine_options;
-  machine_options.device = options.device;
+  machine_options.device = device_of(options, rank);
+  machine_options.rank = rank;
+  machine_options.timeout = options.timeout;
   machine_options.threads = options.threads;
   machine_options.verify_content = options.verify_content;
   machine_options.weights = options.weights;
@@ -223,6 +247,7 @@ int run(const Options& options) {
   if (!options.cublas.empty()) cuda.cublas = options.cublas.c_str();
   if (!options.cufft.empty()) cuda.cufft = options.cufft.c_str();
   if (!options.cusolver.empty()) cuda.cusolver = options.cusolver.c_str();
+  if (!options.nccl.empty()) cuda.nccl = options.nccl.c_str();
   Machine machine(machine_options);
   const Program program(machine.program_open(options.file));
   const uint32_t function = function_choose(program.get(), options.function);
@@ -268,12 +293,39 @@ int run(const Options& options) {
 }  // namespace
 }  // namespace husk::run
 
+namespace husk::run {
+namespace {
+
+// Runs a process for each rank.
+int run_all(const Options& options) {
+  const husk_port* found = husk_port_find(options.device.c_str());
+  if (!found)
+    fail(exit_usage, "--device={}: unknown device: write {}", options.device, device_names());
+  husk_cuda_options cuda = HUSK_CUDA_OPTIONS_INIT;
+  if (!options.nccl.empty()) cuda.nccl = options.nccl.c_str();
+  husk_port port = *found;
+  if (found == husk_port_cuda()) port.user = &cuda;
+  return run_ranks(options.ranks, port, [&](const RankOptions& rank) {
+    Options own = options;
+    own.file = file_of_rank(options.file, rank.rank);
+    if (rank.rank > 0) {
+      own.print = "none";
+      own.outputs.clear();
+      own.stats = own.trace = false;
+    }
+    return run(own, rank);
+  });
+}
+
+}  // namespace
+}  // namespace husk::run
+
 int main(int argc, char** argv) {
   return husk::tools::guarded("husk-run", husk::run::exit_run, [&]() -> int {
     husk::run::Options options;
     try {
       if (const auto done = husk::run::parse(argc, argv, options)) return *done;
-      return husk::run::run(options);
+      return options.ranks > 1 ? husk::run::run_all(options) : husk::run::run(options, {});
     } catch (const husk::run::RunError& error) {
       fmt::print(stderr, "husk-run: {}\n", husk::printable_lines(error.text));
       return error.code;

@@ -82,10 +82,15 @@ int keygen(const Arguments& a) {
   return refuse(error);
 }
 
-// Opens an artifact, and compares its images and constants with their hashes.
+// Opens an artifact, and compares its images and constants with their hashes; of a file of all
+// ranks, those of each rank.
 std::unique_ptr<Artifact> open_artifact(const std::string& path, std::string& error) {
-  auto artifact = Artifact::open(path, error, true);
-  if (artifact) error = artifact->check_blobs();
+  std::unique_ptr<Artifact> artifact;
+  uint32_t rank = 0;
+  do {
+    artifact = Artifact::open(path, error, true, rank);
+    if (artifact) error = artifact->check_blobs();
+  } while (error.empty() && ++rank < artifact->ranks());
   if (error.empty()) return artifact;
   error = fmt::format("{}: {}", path, error);
   return nullptr;
@@ -128,7 +133,7 @@ int verify(const Arguments& a) {
   // Nothing of the metadata is parsed before the signature is known to be right.
   husk::Container file;
   if (status == HUSK_OK) status = husk_status(file.map(a.file.c_str(), &record));
-  if (status == HUSK_OK) status = husk_status(file.read(*husk::default_allocator(), 0, &record));
+  if (status == HUSK_OK) status = husk_status(file.read(*husk::default_allocator(), 0, 0, &record));
   const bool accepted = status == HUSK_OK && husk_signature_accept(trusted, file.content_hash());
   husk_signature_release(trusted);
   if (status != HUSK_OK) return refuse(record.text);

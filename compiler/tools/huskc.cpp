@@ -19,6 +19,7 @@ namespace {
 using namespace husk::compiler;
 
 struct Arguments {
+  std::vector<std::string> inputs;
   std::string input, output, root, piped, weights = "inside", emit = "husk", symbol,
                                           machine = HUSK_MACHINE;
   bool print = false, print_lowered = false;
@@ -29,7 +30,9 @@ constexpr const char* kFooter =
     "  huskc model.hir -o model.husk               compile to an artifact\n"
     "  huskc model.hir --print                     check the syntax and print it formatted\n"
     "  huskc model.hir -o model.o --emit=obj       compile to an object file, which defines\n"
-    "                                              `extern const unsigned char husk_model[];`\n\n"
+    "                                              `extern const unsigned char husk_model[];`\n"
+    "  huskc model.rank0.husk model.rank1.husk -o model.husk\n"
+    "                                              join the artifacts of all ranks\n\n"
     "Exit codes: 0 success; 1 the program or a file is wrong; 2 the command line is wrong.";
 
 int refuse(const Error& error, const std::string& name) {
@@ -95,7 +98,17 @@ int write_artifact(const Arguments& a) {
                       [](const Artifact& artifact) { return report_plan_summary(artifact); });
 }
 
+int write_ranks(const Arguments& a) {
+  const auto result = join_ranks({a.inputs.begin(), a.inputs.end()}, a.output);
+  if (const Error* error = std::get_if<Error>(&result)) return refuse(*error, a.output);
+  const RanksSummary& s = std::get<RanksSummary>(result);
+  fmt::print("{}: {} ranks, {} bytes; files of their own would have {} bytes more\n", a.output,
+             a.inputs.size(), s.file_bytes, s.shared_bytes);
+  return 0;
+}
+
 int run(const Arguments& a) {
+  if (a.inputs.size() > 1) return write_ranks(a);
   if (a.print)
     if (const int status = print_text(a.input)) return status;
   if (a.output.empty()) return 0;
@@ -113,10 +126,16 @@ int run_tool(int argc, char** argv) {
   Arguments a;
   CLI::App app{"Compiles a Husk program from its text form (.hir) to an artifact (.husk).",
                "huskc"};
-  app.add_option("input", a.input, "The program, model.hir")->required();
-  app.add_option("-o,--output", a.output,
-                 "The file to write, model.husk; may be left out with --print. A pipe or a device, "
-                 "such as /dev/stdout, gets the bytes and nothing else");
+  const CLI::Option* input =
+      app.add_option(
+             "input", a.inputs,
+             "The program, model.hir; or the artifacts of all ranks of a program, in order, "
+             "which are joined into one file")
+          ->required();
+  const CLI::Option* output = app.add_option(
+      "-o,--output", a.output,
+      "The file to write, model.husk; may be left out with --print. A pipe or a device, "
+      "such as /dev/stdout, gets the bytes and nothing else");
   app.add_option("--root", a.root,
                  "The folder that paths in the program are relative to (default: that of the "
                  "input)");
@@ -150,6 +169,12 @@ int run_tool(int argc, char** argv) {
   app.footer(kFooter);
   if (const auto done = husk::tools::parse(app, argc, argv)) return *done;
 
+  a.input = a.inputs[0];
+  for (const CLI::Option* each : app.get_options())
+    if (a.inputs.size() > 1 && each->count() && each != input && each != output)
+      return husk::tools::usage_error(
+          app, fmt::format("{} takes one input; artifacts of ranks are joined as they are",
+                           each->get_name()));
   if (a.output.empty() && (!a.print || a.print_lowered))
     return husk::tools::usage_error(
         app, "write -o model.husk to compile, or --print to print the program");

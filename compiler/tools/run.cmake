@@ -7,6 +7,7 @@ if(TARGET husk)
     ${folder}/handles.cpp
     ${folder}/inputs.cpp
     ${folder}/machine.cpp
+    ${folder}/ranks.cpp
     ${folder}/report.cpp
     ${folder}/tensor.cpp
     ${folder}/trace.cpp)

@@ -7,6 +7,7 @@
 #include "ir/compile_error.h"
 #include "model/container.h"
 #include "passes/encode_fill.h"
+#include "write/blobs.h"
 
 namespace husk::compiler {
 namespace {
@@ -148,9 +149,16 @@ std::vector<uint8_t> MetadataBuilder::build() {
   Offset<flatbuffers::Vector<Offset<flatbuffers::String>>> asserts = 0;
   if (!program_.asserts.empty())
     asserts = tables(program_.asserts, [&](const std::string& s, size_t) { return text(s); });
+  Offset<fb::World> world = 0;
+  if (program_.has_world) {
+    fb::Hash set;
+    memcpy(&set, bytes_of_digits(program_.world.set).data(), sizeof(set));
+    world = fb::CreateWorld(b_, static_cast<uint32_t>(program_.world.size),
+                            static_cast<uint32_t>(program_.world.rank), &set);
+  }
   fb::FinishProgramBuffer(
       b_, fb::CreateProgram(b_, producer, targets, images, kernels, ops, constants, states,
-                            functions, strings, user, tree, asserts));
+                            functions, strings, user, tree, asserts, world));
   return {b_.GetBufferPointer(), b_.GetBufferPointer() + b_.GetSize()};
 }
 
@@ -175,6 +183,8 @@ std::vector<fb::Blob*> blob_rows(std::vector<uint8_t>& metadata) {
     out.push_back(const_cast<fb::Blob*>(program->images()->Get(i)->blob()));
   for (uint32_t i = 0; i < count(program->constants()); ++i)
     out.push_back(const_cast<fb::Blob*>(program->constants()->Get(i)->blob()));
+  for (uint32_t i = 0; i < count(program->packed()); ++i)
+    out.push_back(const_cast<fb::Blob*>(&program->packed()->Get(i)->blob()));
   return out;
 }
 

@@ -11,8 +11,8 @@ namespace husk::compiler {
 
 // The metadata: a FlatBuffer. Its blobs are empty until they are known.
 std::vector<uint8_t> make_metadata(const Program& program, const ProgramRows& rows);
-// The rows of the metadata's blobs, those of images first, which have a fixed size and are changed
-// in place.
+// The rows of the metadata's blobs, those of images first, then those of constants and those of
+// packed copies. They have a fixed size and are changed in place.
 std::vector<fb::Blob*> blob_rows(std::vector<uint8_t>& metadata);
 
 // Where the blobs of an artifact with this metadata begin.

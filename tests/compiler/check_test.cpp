@@ -21,6 +21,15 @@ const char* const kHead =
 const char* const kTail = " function f { variant cpu { return () } }";
 
 const BadText kFile[] = {
+    {"world 2 rank 2 set \"0\"",
+     "there is no rank 2 of 2 ranks: rank is less than world, which is at most 65536"},
+    {"world 2 rank -1 set \"0\"",
+     "there is no rank -1 of 2 ranks: rank is less than world, which is at most 65536"},
+    {"world 65537 rank 0 set \"0\"",
+     "there is no rank 0 of 65537 ranks: rank is less than world, which is at most 65536"},
+    {"world 2 rank 1 set \"0\"", "the set of a world is 64 hexadecimal digits"},
+    {"world 2 rank 1 set \"xaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"",
+     "the set of a world is 64 hexadecimal digits"},
     {"target cpu host \"b\"", "a second target 'cpu': the first is in line 1"},
     {"constant c f32 [] bytes \"00000000\"", "a second constant 'c': the first is in line 1"},
     {"state c f32 [] fill 0", "'c' is a constant already, in line 1"},

@@ -94,13 +94,28 @@ TEST(Dump, ShortensLongTexts) {
   EXPECT_NE(report_json(*artifact).find(text), std::string::npos);
 }
 
+TEST(Dump, APlaceAmongRanks) {
+  const std::string set(64, 'c');
+  const auto bytes = compiled(
+      "hir 1 world 4 rank 3 set \"" + set +
+      "\" target cpu host \"x86-64\" function f { variant cpu { return () } }");
+  std::string error;
+  const auto artifact = Artifact::view(bytes, error);
+  ASSERT_TRUE(artifact) << error;
+  EXPECT_NE(report_metadata(*artifact).find("\nworld 4 rank 3 set " + set + "\n"),
+            std::string::npos);
+  const std::string json = report_json(*artifact);
+  for (const char* part : {"\"rank\": 3", "\"size\": 4"})
+    EXPECT_NE(json.find(part), std::string::npos) << json;
+}
+
 TEST(Dump, Metadata) {
   const auto bytes = compiled(kText);
   std::string error;
   const auto artifact = Artifact::view(bytes, error);
   ASSERT_TRUE(artifact) << error;
   std::string text = report_metadata(*artifact);
-  EXPECT_EQ(text.substr(0, 9), "husk 0.5,");
+  EXPECT_EQ(text.substr(0, 9), "husk 0.6,");
   auto older = bytes;
   older[10] = 2;  // the minor version
   const auto of_older = Artifact::view(older, error);

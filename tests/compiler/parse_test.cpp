@@ -22,11 +22,14 @@ const Case kCases[] = {
     {"hir 1\n$", "2:1: '$' is not allowed here"},
     {"hir 1\n\x01", "2:1: byte 0x01 is not allowed here"},
     {"hir 1 moon",
-     "1:7: expected producer, user, tree, assert, target, constant, state, image, kernel or "
-     "function, "
+     "1:7: expected producer, user, tree, assert, world, target, constant, state, image, kernel "
+     "or function, "
      "found 'moon'"},
     {"hir 1 producer \"a\" producer \"b\"", "1:20: a second producer"},
     {"hir 1 tree \"a\" tree \"b\"", "1:16: a second tree"},
+    {"hir 1 world 2 rank 0 set \"a\" world", "1:30: a second world"},
+    {"hir 1 world 2 set", "1:15: expected 'rank', found 'set'"},
+    {"hir 1 world 2 rank 0 set 5", "1:26: expected 64 hexadecimal digits in quotes, found '5'"},
     {"hir 1 producer \"open",
      "1:16: the string that begins here does not end: write \\n for a new line"},
     {"hir 1 producer \"\\q\"", "1:17: the escapes of a string are \\\" \\\\ \\n \\t \\xHH"},

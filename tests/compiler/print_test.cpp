@@ -57,6 +57,7 @@ user "k" "v"
 assert "no\n"
 assert "index < 3"
 user "k" "w"
+world 3 rank 2 set "ab"
 producer "p")");
 }
 

@@ -8,6 +8,7 @@ import http.client
 import json
 import os
 import pathlib
+import platform
 import re
 import signal
 import socket
@@ -25,6 +26,7 @@ from patience import HANG, eventually  # noqa: E402
 ROOT = HERE.parents[1]
 PROGRAMS = HERE.parent / "servers"
 
+ARCH = {"x86_64": "x86-64"}.get(platform.machine(), platform.machine())
 WEIGHT = np.array([[1, 0], [0, 2], [3, 1]], np.float32)
 BIAS = np.array([0.5, -0.5], np.float32)
 
@@ -57,6 +59,47 @@ def free_ports(count):
   return ports
 
 
+# y: the sum of x * (rank + 1) over both ranks; a state adds up what it was called with.
+RANKS = """hir 1
+world 2 rank RANK set "5555555555555555555555555555555555555555555555555555555555555555"
+target cpu host "ARCH"
+constant factor f32 [2, 2] bytes "FACTOR0000000000000000FACTOR"
+constant none_yet f32 [2] bytes "0000000000000000"
+constant zero i64 [1] bytes "0000000000000000"
+state total f32 [1, 2] fill 0
+function add {
+  input x tensor f32 [1..64, 2]
+  output y tensor f32 rank 2
+  variant cpu {
+    let n = size(x, 0)
+    buffer x of input bytes mul(n, 8)
+    buffer y of output bytes mul(n, 8)
+    buffer t bytes mul(n, 8) align 64
+    buffer order bytes 1
+    extern "aten::addmm.out" (read tensor none_yet f32 [2] [1], read tensor x f32 [n, 2] [2, 1],
+      read tensor factor f32 [2, 2] [2, 1], 1, 1, write tensor t f32 [n, 2] [2, 1])
+    extern "husk::all_reduce" (read tensor t f32 [n, 2] [2, 1], "sum", [0, 1],
+      write tensor y f32 [n, 2] [2, 1], write tensor order u8 [1] [1])
+    return (tensor y f32 [n, 2] [2, 1])
+  }
+}
+function count {
+  input x tensor f32 [1, 2]
+  output y tensor f32 rank 2
+  variant cpu {
+    buffer x of input bytes 8
+    buffer y of output bytes 8
+    buffer order bytes 1
+    extern "aten::index_put_" (both tensor total f32 [1, 2] [2, 1],
+      tensors [read tensor zero i64 [1] [1], none], read tensor x f32 [1, 2] [2, 1], true)
+    extern "husk::all_reduce" (read tensor total f32 [1, 2] [2, 1], "sum", [0, 1],
+      write tensor y f32 [1, 2] [2, 1], write tensor order u8 [1] [1])
+    return (tensor y f32 [1, 2] [2, 1])
+  }
+}
+"""
+
+
 def compile_text(text, artifact):
   """Writes an artifact. The file is renamed into its place, since the old one may be open."""
   temporary = artifact.with_suffix(".new")
@@ -68,10 +111,18 @@ def compile_text(text, artifact):
 @pytest.fixture(scope="session")
 def artifacts(tmp_path_factory):
   """A folder with the programs of tests/servers, compiled. functions-2.husk is functions.husk with
-  another bias."""
+  another bias, ranks.husk a program of two ranks."""
   folder = tmp_path_factory.mktemp("artifacts")
   for text in PROGRAMS.glob("*.hir"):
     compile_text(text, folder / f"{text.stem}.husk")
+  parts = []
+  for rank, factor in enumerate(("0000803f", "00000040")):
+    parts.append(folder / f"ranks.rank{rank}.husk")
+    text = RANKS.replace("RANK", str(rank)).replace("ARCH", ARCH).replace("FACTOR", factor)
+    parts[rank].with_suffix(".hir").write_text(text)
+    compile_text(parts[rank].with_suffix(".hir"), parts[rank])
+  command = [os.environ["HUSKC"], *parts, "-o", folder / "ranks.husk"]
+  subprocess.run(command, check=True, capture_output=True)
   other = (
     (PROGRAMS / "functions.hir").read_text().replace('"0000003f000000bf"', '"0000204100002041"')
   )

@@ -64,6 +64,7 @@ class Server(Client):
       "batched": {"path": self.path(artifact), "function": "linear", "max_batch_size": 16},
       "stream": {"path": self.path("generate"), **GENERATE},
       "state": {"path": self.path("state")},
+      "ranks": {"path": self.path("ranks"), "function": "add", "ranks": 2},
     } | more
     return serve.run(
       husk_ray.application(
@@ -124,6 +125,12 @@ def retry(server, model, counts=None):
     return None
 
   return eventually(answer, pause=0.1)[0]
+
+
+def test_a_model_of_two_ranks(server):
+  """Both run in each replica."""
+  x = np.arange(6, dtype=np.float32).reshape(3, 2)
+  np.testing.assert_allclose(server.infer("ranks", {"x": x}).outputs["y"], 3 * x)
 
 
 def test_metadata(server):

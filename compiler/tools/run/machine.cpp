@@ -94,6 +94,10 @@ void Machine::open(int32_t index) {
   options.allow_host_images = 1;     // the user of this tool trusts the artifact
   options.require_op_contracts = 1;  // the tool registers no ops of its own
   options.verify_content = options_.verify_content;
+  options.rank = options_.rank.rank;
+  options.world = options_.rank.world;
+  options.group = options_.rank.group;
+  options.group_timeout_ms = options_.timeout;
   if (isatty(STDERR_FILENO)) options.progress = show_progress;
   options.progress_user = this;
   check(husk_engine_create(&options, &engine_, &error), error, exit_load);

@@ -7,6 +7,8 @@
 #include <husk/husk.h>
 #include <husk/port_cuda.h>
 
+#include "run/ranks.h"
+
 namespace husk::run {
 
 struct MachineOptions {
@@ -15,7 +17,9 @@ struct MachineOptions {
   uint32_t threads = 1;           // for kernels and ops of the host; 0 means one for each CPU
   husk_cuda_options cuda = HUSK_CUDA_OPTIONS_INIT;  // its strings must outlive the machine
   bool verify_content = false;                      // husk_engine_options.verify_content
-  std::string weights;  // the folder of weights that lie beside artifacts; empty: that of each
+  RankOptions rank;      // the engine's place among those of several ranks
+  uint32_t timeout = 0;  // husk_engine_options.group_timeout_ms
+  std::string weights;   // the folder of weights that lie beside artifacts; empty: that of each
   void (*change_port)(husk_port& port) = nullptr;  // called before the port is used; may be null
 };
 

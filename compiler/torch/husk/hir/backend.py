@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import sympy
 
-from .statements import Argument, Extern, Statement
+from .statements import Argument, Buffer, Extern, Statement
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,9 +136,11 @@ class Backend(Protocol):
     call_args: Sequence[Any],
     ranges: dict[sympy.Symbol, Any] | None = None,
     extent: Callable[[Any], sympy.Expr] | None = None,
+    buffer: Callable[[Any], Buffer] | None = None,
   ) -> KernelCall:
     """The kernel and the arguments for a KernelCallLine. `ranges` bounds the symbols in the
-    arguments, `extent` returns the bytes of an argument that stands for memory."""
+    arguments, `extent` returns the bytes of an argument that stands for memory, and `buffer` the
+    memory that it is a part of."""
     ...
 
   def note_call(self, kernel: str, place: Callable[[], str]) -> None:

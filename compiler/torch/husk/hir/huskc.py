@@ -1,4 +1,4 @@
-"""Runs `huskc`, the compiler of `.hir` files."""
+"""Runs `huskc`, the compiler of `.hir` files, and `husk-pack`."""
 
 from __future__ import annotations
 
@@ -27,6 +27,35 @@ def require() -> str:
       "huskc was not found: run `pip install ./compiler/torch`, put it on PATH, or name it in HUSKC"
     )
   return program
+
+
+def require_pack() -> str:
+  """The path of `husk-pack`. An export with packed weights asks for it before it begins."""
+  program = tools.find("husk-pack")
+  if program is None:
+    raise CompileError(
+      "husk-pack, which pack=True (--pack) needs, was not found: run `pip install "
+      "./compiler/torch`, put it on PATH, or name it in HUSK_PACK"
+    )
+  return program
+
+
+def pack(artifact: pathlib.Path) -> None:
+  """Adds packed copies of constants to an artifact, for the CPU of this machine."""
+  packed = artifact.with_name(artifact.name + ".packed")
+  command = [require_pack(), str(artifact), "-o", str(packed)]
+  process = subprocess.run(
+    command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace"
+  )
+  if process.returncode:
+    said = process.stderr.strip().removeprefix(f"{artifact}:").strip()
+    if process.returncode < 0:
+      said = f"signal {-process.returncode} ended it" + (f": {said}" if said else "")
+    raise CompileError(
+      f"husk-pack cannot pack the weights: {said}",
+      "export without pack, and run `python -m husk pack` where the artifact runs",
+    )
+  packed.replace(artifact)
 
 
 def compile(
@@ -62,6 +91,14 @@ def compile(
   if process.returncode:
     raise _refusal(text, (complaint or printed).strip(), process.returncode)
   return printed
+
+
+def join(artifacts: list[pathlib.Path], joined: pathlib.Path) -> None:
+  """Writes the artifacts of all ranks, which are in order, into one file."""
+  command = [require(), *map(str, artifacts), "-o", str(joined)]
+  done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+  if done.returncode:
+    raise _refusal(joined, (done.stderr or done.stdout).strip(), done.returncode)
 
 
 _REPORT = "this is an error of Husk, please report it; keep=FOLDER (--keep) keeps the `.hir`"

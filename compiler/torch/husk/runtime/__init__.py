@@ -26,7 +26,8 @@ from .errors import (
 )
 
 if TYPE_CHECKING:
-  from .program import Engine, Function, Program, Session, State, Weight, load
+  from .program import Engine, Function, Program, Session, State, Weight, group_id, load
+  from .ranked import RankedProgram, load_ranks
 
 __all__ = [
   "CancelledError",
@@ -44,20 +45,27 @@ __all__ = [
   "NotFoundError",
   "OutOfMemoryError",
   "Program",
+  "RankedProgram",
   "Session",
   "State",
   "UnsupportedError",
   "Weight",
+  "group_id",
   "load",
+  "load_ranks",
 ]
 
 
-_PROGRAM = ("Engine", "Function", "Program", "Session", "State", "Weight", "load")
+_PROGRAM = ("Engine", "Function", "Program", "Session", "State", "Weight", "group_id", "load")
+
+
+_RANKED = ("RankedProgram", "load_ranks")
 
 
 def __getattr__(name: str) -> Any:
-  if name not in _PROGRAM:
+  if name not in (*_PROGRAM, *_RANKED):
     raise AttributeError(f"module 'husk.runtime' has no attribute {name!r}")
-  value = getattr(importlib.import_module("husk.runtime.program"), name)
+  module = "husk.runtime.program" if name in _PROGRAM else "husk.runtime.ranked"
+  value = getattr(importlib.import_module(module), name)
   globals()[name] = value
   return value

@@ -14,6 +14,7 @@ from . import trees
 from .errors import NotFoundError
 from .native import native
 from .printable import printable
+from .ranks import file_of_rank
 
 Ranges = Mapping[str, Mapping[int, tuple[int, int]] | tuple[int, int]]
 MODES = {"auto": 0, "list": 1, "graph": 2}
@@ -193,6 +194,13 @@ class Session(native.Session):
   def state(self) -> States:
     """The states by name."""
     return States(self)
+
+  @property
+  def functions(self) -> dict[str, Function]:
+    """The functions by name, in this session."""
+    return {
+      name: Function(self, index, name) for index, name in enumerate(self.program.function_names())
+    }
 
   def _narrow(self, ranges: Ranges) -> None:
     """Sets the ranges for each function that has an input of the name."""
@@ -422,7 +430,8 @@ class Engine(native.Engine):
   """A device with its threads, operators and limits, for any number of programs. Programs of one
   engine keep weights of equal content once in the memory of the device.
 
-  device, ops, threads, accept, progress, verify, limits: as for `husk.load`.
+  device, ops, threads, accept, progress, verify, rank, world, group, group_timeout_ms, limits: as
+    for `husk.load`.
   """
 
   def __init__(
@@ -434,6 +443,10 @@ class Engine(native.Engine):
     accept: Callable[[bytes], bool] | None = None,
     progress: Callable[[int, int], None] | None = None,
     verify: bool = False,
+    rank: int = 0,
+    world: int = 1,
+    group: bytes | None = None,
+    group_timeout_ms: int = 0,
     **limits: int,
   ) -> None:
     for name in limits:
@@ -447,10 +460,16 @@ class Engine(native.Engine):
       **limits,
       "threads": threads,
       "verify_content": int(verify),
+      "rank": rank,
+      "world": world,
+      "group_timeout_ms": group_timeout_ms,
       "accept": accept,
       "progress": progress,
     }
+    if group is not None:
+      options["group"] = group
     super().__init__(device, options)
+    self.rank, self.world = rank, world
     for name, function in (ops or {}).items():
       self.add_op(name, function)
 
@@ -466,6 +485,12 @@ _LIMITS = (
   "max_packed_bytes",
   "max_program_bytes",
 )
+
+
+def group_id(device: str = "cpu") -> bytes:
+  """An id for a group of ranks whose programs run on such devices. One rank calls it, and brings
+  the bytes to the others, for instance by torch.distributed, a file or a pipe."""
+  return native.group_id(device)
 
 
 def load(
@@ -495,6 +520,11 @@ def load(
     whether the file may be used.
   progress: gets the number of compared bytes and of all bytes, if `verify` is set.
   verify: compares constants with their hashes, which reads the whole file.
+  rank, world, group: for a program of several ranks: the number of this rank, that of all ranks,
+    and the bytes that `husk.group_id` returned on one of them. The call waits until all ranks have
+    called it. If there is no model.husk, it means model.rank0.husk on rank 0.
+  group_timeout_ms: how long this rank waits for another one; 0 is a minute. A call that waits
+    longer raises a DeviceError, on the other ranks too.
   limits: limits on what a file may ask for, as in husk_engine_options: max_metadata_bytes,
     max_state_bytes, max_steps, max_step_elements, max_packed_bytes, max_program_bytes.
   """
@@ -506,7 +536,10 @@ def load(
   elif not isinstance(engine, native.Engine):
     raise TypeError(f"load(engine=...): give a husk.Engine, not {type(engine).__name__}")
   if isinstance(source, (str, os.PathLike)):
-    source = os.fspath(source)
+    path: str | os.PathLike[str] = source
+    if engine.world > 1 and not os.path.exists(path):
+      path = file_of_rank(path, engine.rank)
+    source = os.fspath(path)
   elif weights is not None:
     raise ValueError("load(weights=...): the source must be the path of a file")
   return Program(engine, source, None if weights is None else os.fspath(weights))

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..runtime import DeviceError, Program, load
+from ..runtime import DeviceError, Program, RankedProgram, load, load_ranks
 from . import signature as signatures
 from .errors import RequestError, SettingsError, of_run
 from .request import Arrays, Request
@@ -40,7 +40,7 @@ class Model:
     self.seconds: Callable[[float], None] = lambda seconds: None
     # The text of the failure after which the device answers nothing more.
     self.failure: str | None = None
-    program = load(path, self.settings.device, threads=self.settings.threads or None)
+    program = _load(path, self.settings)
     self._signatures = _signatures(program)
     states = [state["name"] for state in program.states()]
     self.has_states = any(name != GENERATOR for name in states)
@@ -51,7 +51,7 @@ class Model:
       self._torch = _import_torch("a model with bf16 inputs or outputs needs PyTorch, which has it")
     self.function = self._default_function(program)
     self._check()
-    self._program: Program | None = program
+    self._program: Program | RankedProgram | None = program
     self._pool = Pool(self._make_lane, max(self.settings.sessions, 8))
     self._sequences = Sequences(self._pool, self.settings)
     self._executor = ThreadPoolExecutor(self.settings.sessions, "husk")
@@ -326,7 +326,7 @@ class Model:
 
   # Checks at load.
 
-  def _default_function(self, program: Program) -> str | None:
+  def _default_function(self, program: Program | RankedProgram) -> str | None:
     names = program.function_names()
     wanted = self.settings.function
     if wanted is None:
@@ -349,6 +349,13 @@ class Model:
       )
     if self.signature is not None:
       self.signature.check_batched()
+
+
+def _load(path: str | os.PathLike[str], settings: Settings) -> Program | RankedProgram:
+  threads = settings.threads or None
+  if settings.ranks == 1:
+    return load(path, settings.device, threads=threads)
+  return load_ranks(path, settings.devices, threads=threads)
 
 
 class Tokens:
@@ -464,7 +471,7 @@ def _token(output: np.ndarray[Any, Any]) -> int:
   return int(output.reshape(-1, output.shape[-1])[-1].argmax())
 
 
-def _signatures(program: Program) -> dict[str, Signature]:
+def _signatures(program: Program | RankedProgram) -> dict[str, Signature]:
   """The signatures of the functions that the protocol can express. The calling convention of each
   function becomes that of flat lists: its inputs in their order, and a tuple of all outputs."""
   found: dict[str, Signature] = {}

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from ..runtime import Function, Program, Session
+from ..runtime import Program, RankedProgram
 from .errors import RequestError
 from .settings import Settings
 
@@ -18,12 +18,10 @@ GENERATOR = "husk.generator"
 class Lane:
   """A session with its functions. One thread at a time uses it."""
 
-  def __init__(self, program: Program, settings: Settings) -> None:
+  def __init__(self, program: Program | RankedProgram, settings: Settings) -> None:
     limit = settings.bytes_limit
-    self.session: Session = program.session(memory_limit=limit, output_limit=limit)
-    self.functions = {
-      name: Function(self.session, index) for index, name in enumerate(program.function_names())
-    }
+    self.session = program.session(memory_limit=limit, output_limit=limit)
+    self.functions = self.session.functions
     names = [state["name"] for state in program.states()]
     self._states = [index for index, name in enumerate(names) if name != GENERATOR]
     self.is_initial = True

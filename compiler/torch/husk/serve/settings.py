@@ -16,6 +16,8 @@ class Settings:
   """What a server may set for a model.
 
   device: "cpu", "cuda" or "cuda:N".
+  ranks: how many devices run an artifact of several ranks together: for "cuda" those from cuda:0
+    on, for "cuda:N" those from there on; "cpu" runs all on this machine's CPU.
   threads: threads of large kernels on the CPU; 0 takes one for each CPU.
   function: the function for requests that name none; by default the only one, or `forward`.
   next_function: the function for the later requests of a sequence, and the later tokens of a
@@ -33,6 +35,7 @@ class Settings:
   """
 
   device: str = "cpu"
+  ranks: int = 1
   threads: int = 1
   function: str | None = None
   next_function: str | None = None
@@ -57,6 +60,14 @@ class Settings:
         raise SettingsError(f"setting {field.name} is {value}, must be at least {smallest}")
 
   @property
+  def devices(self) -> list[str]:
+    """The device of each rank."""
+    name, _, first = self.device.partition(":")
+    if self.ranks == 1 or name == "cpu":
+      return [self.device] * self.ranks
+    return [f"{name}:{int(first or 0) + rank}" for rank in range(self.ranks)]
+
+  @property
   def bytes_limit(self) -> int:
     if self.memory_limit is not None:
       return self.memory_limit
@@ -78,6 +89,7 @@ def _memory() -> int:
 
 _KINDS: dict[str, Any] = {
   "device": str,
+  "ranks": int,
   "threads": int,
   "function": str,
   "next_function": str,

@@ -14,6 +14,7 @@ import numpy as np
 
 from .. import dtypes
 from ..runtime import Function
+from ..runtime.ranked import RankedFunction
 from .errors import RequestError, SettingsError
 
 # Datatypes of the protocol by dtype of Husk. The protocol has no complex numbers and no floats of 8
@@ -146,7 +147,7 @@ class Signature:
       raise SettingsError(f"function '{self.function}' has no inputs: leave max_batch_size out")
 
 
-def of_function(function: Function) -> Signature:
+def of_function(function: Function | RankedFunction) -> Signature:
   """The signature of a function. Values that the protocol does not have are refused."""
   signature = Signature(
     function.name,
@@ -161,7 +162,7 @@ def of_function(function: Function) -> Signature:
   return signature
 
 
-def _value(function: Function, value: Mapping[str, Any]) -> Value:
+def _value(function: Function | RankedFunction, value: Mapping[str, Any]) -> Value:
   kind, name = value["kind"], value["name"]
   dtype = value.get("dtype") or _NUMBERS.get(kind)
   if kind == "none" and value in function.outputs:

@@ -1,0 +1,394 @@
+"""Collective operators on several devices, beside torch.distributed: equal results, times, and what
+happens to the other ranks if one fails.
+
+python3 tests/gpu/several.py [--device cuda|cpu] [--ranks 2] [PART...]
+PART: values, times, failures; all of them by default
+
+Each rank is a process. Values are compared with those of torch.distributed (NCCL, or gloo on the
+CPU); sums of floats of two ranks are exact, so all must be equal. Times are for one all-reduce
+inside a CUDA graph of 20, and outside of graphs for large tensors. It needs huskc and the extension
+of Python in a build, and torch."""
+
+import argparse
+import functools
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "compiler/torch"))
+
+import husk
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+SIZES = (0, 1, 3, 17, 255, 1024, 4097, 65536, 100_003, 1 << 20, 5_000_001, 1 << 26)
+DTYPES = {
+  "f32": torch.float32,
+  "f64": torch.float64,
+  "f16": torch.float16,
+  "bf16": torch.bfloat16,
+  "i8": torch.int8,
+  "u8": torch.uint8,
+  "i32": torch.int32,
+  "i64": torch.int64,
+}
+REDUCTIONS = {
+  "sum": dist.ReduceOp.SUM,
+  "avg": dist.ReduceOp.AVG,
+  "product": dist.ReduceOp.PRODUCT,
+  "min": dist.ReduceOp.MIN,
+  "max": dist.ReduceOp.MAX,
+}
+
+
+def text(device, ranks, rank, functions, own="a"):
+  """A program for a rank: `functions` are (name, lines of its body with the buffers x and y, the
+  rank of y's size relative to x, dtype)."""
+  target = 'gpu cuda "sm_90a"' if device == "cuda" else 'gpu host "x86-64"'
+  lines = ["hir 1", f'world {ranks} rank {rank} set "{own * 64}"', f"target {target}"]
+  for name, dtype, numerator, denominator, body in functions:
+    width = {"f32": 4, "f64": 8, "f16": 2, "bf16": 2, "i8": 1, "u8": 1, "i32": 4, "i64": 8}[dtype]
+    lines += [
+      f"function {name} {{",
+      f"  input x tensor {dtype} [0..67108864]",
+      f"  output y tensor {dtype} rank 1",
+      "  variant gpu {",
+      "    let n = size(x, 0)",
+      f"    let m = floordiv(mul(n, {numerator}), {denominator})",
+      f"    buffer x of input bytes mul(n, {width}) align {width}",
+      f"    buffer y of output bytes mul(m, {width}) align {width}",
+      "    buffer order bytes 1",
+      *(f"    {line}" for line in body),
+      f"    return (tensor y {dtype} [m] [1])",
+      "  }",
+      "}",
+    ]
+  return "\n".join(lines) + "\n"
+
+
+def collectives(dtype, ranks):
+  """The functions of a file for a dtype."""
+  everyone = ", ".join(map(str, range(ranks)))
+  x, y = f"read tensor x {dtype} [n] [1]", f"write tensor y {dtype} [m] [1]"
+  order = "write tensor order u8 [1] [1]"
+  found = []
+  for how in REDUCTIONS:
+    if how == "avg" and dtype[0] in "iu":
+      continue
+    found.append(
+      (
+        *(f"all_reduce_{how}", dtype, 1, 1),
+        [f'extern "husk::all_reduce" ({x}, "{how}", [{everyone}], {y}, {order})'],
+      )
+    )
+  found.append(
+    (
+      *("all_gather", dtype, ranks, 1),
+      [f'extern "husk::all_gather_into_tensor" ({x}, [{everyone}], {y}, {order})'],
+    )
+  )
+  found.append(
+    (
+      *("reduce_scatter", dtype, 1, ranks),
+      [f'extern "husk::reduce_scatter_tensor" ({x}, "sum", [{everyone}], {y}, {order})'],
+    )
+  )
+  found.append(
+    (
+      *("all_to_all", dtype, 1, 1),
+      [f'extern "husk::all_to_all_single" ({x}, [], [], [{everyone}], {y}, {order})'],
+    )
+  )
+  found.append(
+    (
+      *("broadcast", dtype, 1, 1),
+      [f'extern "husk::broadcast" ({x}, {ranks - 1}, [{everyone}], {y}, {order})'],
+    )
+  )
+  return found
+
+
+def chained(dtype, ranks, count):
+  """`count` all-reduces in memory of the program."""
+  everyone = ", ".join(map(str, range(ranks)))
+  width = 4 if dtype == "f32" else 2
+  one = (
+    f'extern "husk::all_reduce" (both tensor t {dtype} [n] [1], "avg", [{everyone}], '
+    f"both tensor t {dtype} [n] [1], write tensor order u8 [1] [1])"
+  )
+  body = [f"buffer t bytes mul(n, {width}) align 256", "copy (write t, read x)"]
+  return [("forward", dtype, 1, 1, [*body, *([one] * count), "copy (write y, read t)"])]
+
+
+def compile_text(folder, name, content):
+  path = pathlib.Path(folder) / f"{name}.hir"
+  path.write_text(content)
+  subprocess.run(
+    [husk.tools.find("huskc") or "huskc", path, "-o", path.with_suffix(".husk")],
+    check=True,
+    capture_output=True,
+  )
+  return str(path.with_suffix(".husk"))
+
+
+def begin(rank, options, port):
+  """Joins the reference's process group; returns the device of the rank."""
+  os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+  device = "cpu"
+  if options.device == "cuda":
+    torch.cuda.set_device(rank)
+    device = f"cuda:{rank}"
+  dist.init_process_group(
+    "nccl" if options.device == "cuda" else "gloo", rank=rank, world_size=options.ranks
+  )
+  return device
+
+
+def engine_of(rank, options, device, world=None, seconds=60):
+  own = [husk.group_id(options.device) if rank == 0 else None]
+  dist.broadcast_object_list(own, src=0)
+  return husk.Engine(
+    device, rank=rank, world=world or options.ranks, group=own[0], group_timeout_ms=1000 * seconds
+  )
+
+
+def numbers(dtype, size, rank, device):
+  """Small integers, which every dtype has and whose sums are exact."""
+  values = (torch.arange(size, device=device) * 7 + rank * 3) % 5 + 1
+  return values.to(dtype)
+
+
+def reference(name, x, options):
+  ranks, rank = options.ranks, dist.get_rank()
+  if name.startswith("all_reduce_"):
+    y = x.clone()
+    if options.device == "cpu" and name.endswith("avg"):
+      dist.all_reduce(y)
+      return (y / ranks).to(x.dtype)
+    dist.all_reduce(y, REDUCTIONS[name.removeprefix("all_reduce_")])
+    return y
+  if name == "all_gather":
+    parts = [torch.empty_like(x) for _ in range(ranks)]
+    dist.all_gather(parts, x)
+    return torch.cat(parts)
+  if name == "broadcast":
+    y = x.clone()
+    dist.broadcast(y, ranks - 1)
+    return y
+  if name == "reduce_scatter":
+    y = x.clone()
+    dist.all_reduce(y)
+    return y.reshape(ranks, -1)[rank]
+  parts = [torch.empty_like(x) for _ in range(ranks)]
+  dist.all_gather(parts, x)
+  return torch.cat([part.reshape(ranks, -1)[rank] for part in parts])
+
+
+def values(rank, options, port, folder):
+  device = begin(rank, options, port)
+  engine = engine_of(rank, options, device)
+  compared = wrong = 0
+  for dtype, torch_dtype in DTYPES.items():
+    file = compile_text(
+      folder,
+      f"{dtype}.rank{rank}",
+      text(options.device, options.ranks, rank, collectives(dtype, options.ranks)),
+    )
+    program = husk.load(file, engine=engine)
+    for name, function in program.functions.items():
+      for size in SIZES:
+        if size * torch_dtype.itemsize > options.bytes:
+          continue
+        if name in ("reduce_scatter", "all_to_all"):
+          size = size // options.ranks * options.ranks
+        x = numbers(torch_dtype, size, rank, device)
+        wanted = reference(name, x, options)
+        results = [function(x).clone() for _ in range(2)]
+        compared += 1
+        if not all(torch.equal(result, wanted) for result in results):
+          wrong += 1
+          print(f"rank {rank}: {name} of {size} {dtype} differs", flush=True)
+  if rank == 0:
+    print(f"values: {compared} compared, {wrong} differ", flush=True)
+  del program, engine, function
+  dist.barrier()
+  dist.destroy_process_group()
+  sys.exit(wrong > 0)
+
+
+def median(call, count=30):
+  found = []
+  for _ in range(count):
+    dist.barrier()
+    torch.cuda.synchronize()
+    begin = time.perf_counter()
+    call()
+    torch.cuda.synchronize()
+    found.append(time.perf_counter() - begin)
+  return sorted(found)[count // 2]
+
+
+def times(rank, options, port, folder):
+  if options.device != "cuda":
+    return
+  device = begin(rank, options, port)
+  engine = engine_of(rank, options, device)
+  count = 20
+  lines = []
+  for dtype, kind in (("bf16", torch.bfloat16), ("f32", torch.float32)):
+    chain = compile_text(
+      folder,
+      f"chain_{dtype}.rank{rank}",
+      text(options.device, options.ranks, rank, chained(dtype, options.ranks, count)),
+    )
+    program = husk.load(chain, engine=engine)
+    for size in (4096, 16384, 65536, 262144, 1 << 20, 1 << 26, 1 << 28):
+      elements = size // kind.itemsize
+      if elements > 67108864:
+        continue
+      x = numbers(kind, elements, rank, device)
+      session = program.session()
+      session(x)
+      own = median(functools.partial(session, x)) / count
+      y = x.clone()
+      for _ in range(3):
+        dist.all_reduce(y, dist.ReduceOp.AVG)
+      torch.cuda.synchronize()
+      graph = torch.cuda.CUDAGraph()
+      with torch.cuda.graph(graph):
+        z = x.clone()
+        for _ in range(count):
+          dist.all_reduce(z, dist.ReduceOp.AVG)
+      theirs = median(graph.replay) / count
+      lines.append(
+        f"times: {dtype} {size} bytes: husk {own * 1e6:.2f} us, torch's graph "
+        f"{theirs * 1e6:.2f} us, ratio {own / theirs:.3f}"
+      )
+      del graph
+  if rank == 0:
+    print("\n".join(lines), flush=True)
+  del program, session, engine
+  dist.barrier()
+  dist.destroy_process_group()
+
+
+def expect_error(rank, what, call, words=""):
+  begin = time.perf_counter()
+  try:
+    call()
+  except husk.Error as error:
+    took = time.perf_counter() - begin
+    good = words in str(error)
+    print(
+      f"failures: {what}: rank {rank} got {type(error).__name__} after {took:.2f} s: {error}"
+      + ("" if good else f" (without {words!r})"),
+      flush=True,
+    )
+    return good
+  print(f"failures: {what}: rank {rank} got NO error", flush=True)
+  return False
+
+
+def failures(rank, options, port, folder):
+  """Each case has a group of its own, since a group is of no use after a failure."""
+  device = begin(rank, options, port)
+  x = numbers(torch.float32, 1 << 16, rank, device)
+
+  def sync():
+    if options.device == "cuda":
+      torch.cuda.synchronize()
+
+  def file(own="a", rank_of_file=rank):
+    name = f"sum_{own}{rank_of_file}.by{rank}"
+    return compile_text(
+      folder,
+      name,
+      text(options.device, options.ranks, rank_of_file, chained("f32", options.ranks, 1), own),
+    )
+
+  # Husk's wait has a deadline. Waits of torch's for the stream know nothing of the group.
+  def wait(session):
+    session(x)
+    session.wait()
+
+  good = True
+  # A late rank: 2 s, with a timeout of 1 s.
+  engine = engine_of(rank, options, device, seconds=1)
+  session = husk.load(file(), engine=engine).session()
+  wait(session)
+  dist.barrier()
+  if rank == 1:
+    time.sleep(2)
+  good &= expect_error(rank, "late rank", functools.partial(wait, session))
+  good &= expect_error(rank, "after it", functools.partial(wait, session), "no more use")
+  del session, engine
+  dist.barrier()
+  # Another file.
+  engine = engine_of(rank, options, device, seconds=10)
+  good &= expect_error(
+    *(rank, "another file"),
+    functools.partial(husk.load, file("ab"[rank]), engine=engine),
+    "different",
+  )
+  husk.load(file(), engine=engine)
+  del engine
+  dist.barrier()
+  # A wrong world.
+  good &= expect_error(
+    rank, "wrong world", lambda: engine_of(rank, options, device, options.ranks + rank, 3)
+  )
+  dist.barrier()
+  # A rank that is killed.
+  engine = engine_of(rank, options, device, seconds=5)
+  session = husk.load(file(), engine=engine).session()
+  wait(session)
+  dist.barrier()
+  sync()
+  if rank == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+  time.sleep(0.2)
+  good &= expect_error(rank, "killed rank", functools.partial(wait, session))
+  del session, engine
+  sys.stdout.flush()
+  os._exit(0 if good else 1)
+
+
+PARTS = {"values": values, "times": times, "failures": failures}
+
+
+def main():
+  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+  parser.add_argument("--ranks", type=int, default=2)
+  parser.add_argument("--bytes", type=int, default=1 << 28, help="the largest tensor")
+  parser.add_argument("parts", nargs="*", default=list(PARTS))
+  options = parser.parse_args()
+  start = mp.get_context("spawn")
+  failed = False
+  for number, part in enumerate(options.parts or PARTS):
+    with tempfile.TemporaryDirectory() as folder:
+      port = 29500 + os.getpid() % 500 + number
+      ranks = [
+        start.Process(target=PARTS[part], args=(rank, options, port, folder))
+        for rank in range(options.ranks)
+      ]
+      for process in ranks:
+        process.start()
+      for process in ranks:
+        process.join()
+      codes = [process.exitcode for process in ranks]
+      expected = [0] * options.ranks
+      if part == "failures":
+        expected[1] = -signal.SIGKILL
+      print(f"{part}: exit codes {codes}", flush=True)
+      failed |= codes != expected
+  sys.exit(failed)
+
+
+if __name__ == "__main__":
+  main()
