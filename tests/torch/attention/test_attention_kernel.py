@@ -65,6 +65,13 @@ CASES = {
   "f16": dict(dtype="float16", queries=33, keys=50, size=80, causal=True, layout="rows"),
   "f16 and a mask": dict(dtype="float16", size=64, mask="float"),
   "f16 parts": dict(dtype="float16", queries=1, keys=90, size=64, splits=2),
+  "int8 keys": dict(batch=2, group=3, queries=21, keys=35, size=24, codes="int8"),
+  "int8 keys and a mask": dict(queries=21, keys=35, mask="bool", codes="int8", layout="rows"),
+  "int8 keys, bf16, parts": dict(
+    dtype="bfloat16", queries=1, keys=90, size=64, splits=2, codes="int8", mask="columns"
+  ),
+  "fp8 keys": dict(queries=20, keys=37, size=80, causal=True, codes="float8_e4m3fn"),
+  "fp8 keys, f16": dict(dtype="float16", queries=3, keys=50, codes="float8_e4m3fn"),
   "bf16": dict(dtype="bfloat16", queries=33, keys=50, size=64, group=2),
 }
 TOLERANCES = {"float32": 3e-6, "float16": 3e-3, "bfloat16": 2e-2}

@@ -53,12 +53,25 @@ def computed(
   cache=1 << 24,
   block_m=16,
   block_n=16,
+  codes=None,
 ):
   torch.manual_seed(0)
   dtype, v_size = getattr(torch, dtype), v_size or size
   q = laid_out((batch, heads * group, queries, size), dtype, layout)
   k = laid_out((batch, heads, keys, size), dtype, layout)
   v = laid_out((batch, heads, keys, v_size), dtype, layout)
+  scales, known = [None, None], (k, v)
+  scale_strides = [0] * 6
+  if codes:  # the scales of a head are two apart
+    scales = [torch.rand(batch, heads, 2 * keys)[..., ::2] for _ in range(2)]
+    scale_strides = [stride for one in scales for stride in one.stride()]
+    k, v = (
+      laid_out(tuple(one.shape), torch.float32, layout).mul(30).to(getattr(torch, codes))
+      for one in (k, v)
+    )
+    known = [one.double() * each[..., None] / 30 for one, each in zip((k, v), scales)]
+    scales = [one / 30 for one in scales]
+    scales = [torch.stack([one, one], -1).flatten(2)[..., ::2] for one in scales]
   mask = mask_of(mask, batch, heads * group, queries, keys, dtype)
   mask_strides = [0, 0, 0, 0]
   if mask is not None:
@@ -78,6 +91,7 @@ def computed(
       k,
       v,
       mask,
+      *scales,
       parts,
       weights,
       scale * math.log2(math.e),
@@ -87,6 +101,7 @@ def computed(
       *k.stride()[:3],
       *v.stride()[:3],
       *mask_strides,
+      *scale_strides,
       *strides,
       heads,
       group,
@@ -118,7 +133,8 @@ def computed(
       1 << (v_size - 1).bit_length(),
     )
   return [
-    difference(one, other) for one, other in zip((out, lse), expected(q, k, v, mask, causal, scale))
+    difference(one, other)
+    for one, other in zip((out, lse), expected(q, *known, mask, causal, scale))
   ]
 
 

@@ -11,23 +11,37 @@ from .shapes import mask_of_rank_4, shape_of_rank_4
 # The host's operator covers more than torch's of this name: heads that share keys, and masks that
 # are broadcast.
 _OPERATOR = "aten::_scaled_dot_product_flash_attention_for_cpu"
+# The operator whose keys and values are codes with scales.
+_OPERATOR_OF_CODES = "husk::attention_codes"
 
 
 def call(body: Body, node: IrNode) -> None:
   """Writes the call of an Attention node. Its tensors keep their strides."""
-  query, key, value, *mask = node.inputs
+  query, key, value = node.inputs[:3]
   (result,) = node.outputs
   extern.declared(body, None, result)
   rank = len(nodes.node_view(query).sizes)
-  arguments: list[hir.Argument] = [
-    *(_of_rank_4(body, "read", tensor) for tensor in (query, key, value)),
-    hir.Literal(0.0),  # dropout
-    hir.Literal(bool(node.causal)),
-    _mask(body, mask[0], rank) if mask else hir.NoneArg(),
-    hir.Literal(float(node.scale)),
-  ]
-  results: list[hir.Argument] = [_of_rank_4(body, "write", result), hir.NoneArg()]
-  body.call_operator(hir.OperatorCall(_OPERATOR, arguments, results, body.origin(result)))
+  tensors = [_of_rank_4(body, "read", tensor) for tensor in (query, key, value)]
+  mask = hir.NoneArg() if node.mask is None else _mask(body, node.mask, rank)
+  causal, scale = hir.Literal(bool(node.causal)), hir.Literal(float(node.scale))
+  output = _of_rank_4(body, "write", result)
+  arguments: list[hir.Argument]
+  if node.scales:
+    scales = [_scales(body, tensor) for tensor in node.scales]
+    arguments = [*tensors, *scales, causal, mask, scale]
+    call = hir.OperatorCall(_OPERATOR_OF_CODES, arguments, [output], body.origin(result))
+  else:
+    arguments = [*tensors, hir.Literal(0.0), causal, mask, scale]  # 0.0: dropout
+    results: list[hir.Argument] = [output, hir.NoneArg()]
+    call = hir.OperatorCall(_OPERATOR, arguments, results, body.origin(result))
+  body.call_operator(call)
+
+
+def _scales(body: Body, node: IrNode) -> hir.Tensor:
+  view = nodes.node_view(node)
+  place = body.place_of(view, node)
+  body.record_access("read", place.buffer)
+  return body.typed_view("read", place.buffer, view.dtype, view.sizes, view.strides, place.offset)
 
 
 def _of_rank_4(body: Body, access: str, node: IrNode) -> hir.Tensor:

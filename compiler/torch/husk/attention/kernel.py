@@ -14,9 +14,10 @@ import triton.language as tl
 
 
 @triton.jit
-def attention(q, k, v, mask, out, lse, factor: tl.constexpr, queries, keys,
+def attention(q, k, v, mask, k_scale, v_scale, out, lse, factor: tl.constexpr, queries, keys,
               q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row,
               mask_batch, mask_head, mask_row, mask_column,
+              k_scale_batch, k_scale_head, k_scale_row, v_scale_batch, v_scale_head, v_scale_row,
               out_batch, out_head, out_row, out_split, lse_split,
               HEADS: tl.constexpr, GROUP: tl.constexpr, CAUSAL: tl.constexpr, SPLITS: tl.constexpr,
               SIZE: tl.constexpr, FIRST: tl.constexpr, REST: tl.constexpr,
@@ -27,8 +28,10 @@ def attention(q, k, v, mask, out, lse, factor: tl.constexpr, queries, keys,
 
   The elements of a row are dense. The strides `*_batch`, `*_head`, `*_row` and `mask_column` are
   counted in elements. With CAUSAL, query i sees the keys 0 to i. `mask` (bool, float or None) has
-  one number for each query and key. `lse` (or None) gets the logarithm of the sum of the
-  exponentials; it is dense, with a row for each batch and head of q.
+  one number for each query and key. `k_scale` and `v_scale` (or None) have a number for each key
+  and head, with which its row of k, or of v, is multiplied: then k and v are codes of 8 bits. `lse`
+  (or None) gets the logarithm of the sum of the exponentials; it is dense, with a row for each
+  batch and head of q.
 
   CACHE is the number of bytes of k and v that the device's cache is assumed to keep.
 
@@ -56,6 +59,9 @@ def attention(q, k, v, mask, out, lse, factor: tl.constexpr, queries, keys,
     q_rest = _tile(q + batch * q_batch, q_at, row, 0, FIRST, REST, SIZE, False)
   k += batch * k_batch + head.to(tl.int64) * k_head
   v += batch * v_batch + head.to(tl.int64) * v_head
+  if k_scale is not None:
+    k_scale += batch * k_scale_batch + head.to(tl.int64) * k_scale_head
+    v_scale += batch * v_scale_batch + head.to(tl.int64) * v_scale_head
   mask_at = row
   if mask is not None:
     mask += batch * mask_batch
@@ -86,14 +92,18 @@ def attention(q, k, v, mask, out, lse, factor: tl.constexpr, queries, keys,
   if two:
     first, rest, top, total = _over(first, rest, top, total, begin, whole, whole, "all",
                                     q_first, q_rest, k, v, mask, mask_at, query, factor, keys,
-                                    k_row, v_row, mask_column, CAUSAL, SIZE, FIRST, REST,
-                                    V_SIZE, V_FIRST, V_REST, PRECISION, BLOCK_N)
+                                    k_row, v_row, mask_column,
+                                    k_scale, v_scale, k_scale_row, v_scale_row,
+                                    CAUSAL, SIZE, FIRST, REST, V_SIZE, V_FIRST, V_REST,
+                                    PRECISION, BLOCK_N)
     begin = whole
   first, rest, top, total = _over(first, rest, top, total, begin, end, whole,
                                   "some" if two else "both",
                                   q_first, q_rest, k, v, mask, mask_at, query, factor, keys,
-                                  k_row, v_row, mask_column, CAUSAL, SIZE, FIRST, REST,
-                                  V_SIZE, V_FIRST, V_REST, PRECISION, BLOCK_N)
+                                  k_row, v_row, mask_column,
+                                  k_scale, v_scale, k_scale_row, v_scale_row,
+                                  CAUSAL, SIZE, FIRST, REST, V_SIZE, V_FIRST, V_REST,
+                                  PRECISION, BLOCK_N)
 
   # A row that sees no key gives zeros.
   share = 1.0 / tl.where(total == 0.0, 1.0, total)
@@ -132,6 +142,7 @@ def _place(blocks, keys, CAUSAL: tl.constexpr, HELD: tl.constexpr):
 @triton.jit
 def _over(first, rest, top, total, begin, end, whole, SEEN: tl.constexpr, q_first, q_rest, k, v,
           mask, mask_at, query, factor: tl.constexpr, keys, k_row, v_row, mask_column,
+          k_scale, v_scale, k_scale_row, v_scale_row,
           CAUSAL: tl.constexpr, SIZE: tl.constexpr, FIRST: tl.constexpr, REST: tl.constexpr,
           V_SIZE: tl.constexpr, V_FIRST: tl.constexpr, V_REST: tl.constexpr,
           PRECISION: tl.constexpr, BLOCK_N: tl.constexpr):
@@ -144,13 +155,15 @@ def _over(first, rest, top, total, begin, end, whole, SEEN: tl.constexpr, q_firs
   for start in tl.range(begin, end, BLOCK_N):
     far = tl.cast(start, tl.int64)
     left = keys - start
-    scores = tl.dot(q_first, tl.trans(_tile(k + far * k_row, inside * k_row, inside, left,
-                                            0, FIRST, SIZE, BOUNDED)),
-                    input_precision=PRECISION)
+    k_tile = _tile(k + far * k_row, inside * k_row, inside, left, 0, FIRST, SIZE, BOUNDED)
+    scores = tl.dot(q_first, tl.trans(_numbers(k_tile, q_first)), input_precision=PRECISION)
     if REST > 0:
-      scores = tl.dot(q_rest, tl.trans(_tile(k + far * k_row, inside * k_row, inside, left,
-                                             FIRST, REST, SIZE, BOUNDED)),
-                      scores, input_precision=PRECISION)
+      k_tile = _tile(k + far * k_row, inside * k_row, inside, left, FIRST, REST, SIZE, BOUNDED)
+      scores = tl.dot(q_rest, tl.trans(_numbers(k_tile, q_first)), scores,
+                      input_precision=PRECISION)
+    if k_scale is not None:
+      scores *= _scale(k_scale + far * k_scale_row, inside * k_scale_row, inside, left,
+                       BOUNDED)[None, :]
 
     unit: tl.constexpr = factor if mask is None else 1.0     # the factor that scores still lack
     if mask is not None:
@@ -171,16 +184,38 @@ def _over(first, rest, top, total, begin, end, whole, SEEN: tl.constexpr, q_firs
     exponentials = tl.exp2(scores * unit - base[:, None])
     shrunk = tl.exp2(top - base)
     total = total * shrunk + tl.sum(exponentials, 1)
+    if v_scale is not None:
+      exponentials *= _scale(v_scale + far * v_scale_row, inside * v_scale_row, inside, left,
+                             BOUNDED)[None, :]
     v_tile = _tile(v + far * v_row, inside * v_row, inside, left, 0, V_FIRST, V_SIZE, BOUNDED)
+    v_tile = _numbers(v_tile, q_first)
     first = tl.dot(exponentials.to(v_tile.dtype), v_tile, first * shrunk[:, None],
                    input_precision=PRECISION)
     if V_REST > 0:
-      v_tile = _tile(v + far * v_row, inside * v_row, inside, left,
-                     V_FIRST, V_REST, V_SIZE, BOUNDED)
+      v_tile = _numbers(_tile(v + far * v_row, inside * v_row, inside, left,
+                              V_FIRST, V_REST, V_SIZE, BOUNDED), q_first)
       rest = tl.dot(exponentials.to(v_tile.dtype), v_tile, rest * shrunk[:, None],
                     input_precision=PRECISION)
     top = new_top
   return first, rest, top, total
+
+
+@triton.jit
+def _numbers(tile, like):
+  """A tile of numbers or of codes in the type of `like`, which has each code exactly."""
+  if tile.dtype == like.dtype:
+    return tile
+  else:
+    return tile.to(tl.float32).to(like.dtype)
+
+
+@triton.jit
+def _scale(base, at, row, limit, BOUNDED: tl.constexpr):
+  """The scales of a tile of keys; 0 for keys from `limit` on if BOUNDED."""
+  if BOUNDED:
+    return tl.load(base + at, mask=row < limit, other=0.0)
+  else:
+    return tl.load(base + at)
 
 
 @triton.jit

@@ -173,8 +173,9 @@ class _Attention:
 
   def __init__(self, body: Body, node: IrNode) -> None:
     self.body, self.node = body, node
-    self.query, self.key, self.value, *mask = node.inputs
-    self.mask: IrNode | None = mask[0] if mask else None
+    self.query, self.key, self.value = node.inputs[:3]
+    self.mask: IrNode | None = node.mask
+    self.scales: Sequence[IrNode] = node.scales
     for output in node.outputs:
       extern.declared(body, None, output)
     self.out, *lse = (_Memory.of(body, output) for output in node.outputs)
@@ -188,6 +189,7 @@ class _Attention:
     self.size, self.v_size = int(size), int(v_size)
     self.dtype: torch.dtype = self.query.get_dtype()
     self.kind = _KINDS[str(self.dtype)]
+    self.kinds = [_KINDS[str(tensor.get_dtype())] for tensor in (self.query, self.key, self.value)]
     self.rows = self.queries * self.group  # rows of q for each head of k
     self.all_rows = self.batches * self.q_heads * self.queries
     self.origin = body.origin(node.outputs[0])
@@ -211,6 +213,7 @@ class _Attention:
     if (
       _backend(self.body).target.capability != 90
       or self.mask is not None
+      or self.scales
       or self.dtype.itemsize != 2
       or self.size != self.v_size
       or self.size not in HOPPER
@@ -238,7 +241,9 @@ class _Attention:
 
 
 # Triton's names of types by PyTorch's.
-_KINDS = {f"torch.{dtypes.TORCH[name]}": triton for name, triton in dtypes.TRITON.items()}
+_KINDS = {f"torch.{dtypes.TORCH[name]}": triton for name, triton in dtypes.TRITON.items()} | {
+  "torch.float8_e4m3fn": "fp8e4nv"
+}
 
 
 def launch(body: Body, node: IrNode) -> None:
@@ -249,8 +254,10 @@ def launch(body: Body, node: IrNode) -> None:
   hopper = parts == 1 and attention.suits_hopper()
   call = _Call(body, "attention_hopper" if hopper else "attention")
   input_strides = (attention.q_strides, attention.k_strides, attention.v_strides)
-  for name, memory, strides in zip("qkv", attention.inputs, input_strides):
-    call.pointer(name, memory, attention.kind)
+  for name, memory, kind, strides in zip(
+    "qkv", attention.inputs, attention.kinds, input_strides, strict=True
+  ):
+    call.pointer(name, memory, kind)
     call.strides(name, _BATCH_HEAD_ROW, strides)
   partial = None
   if parts == 1:
@@ -269,11 +276,13 @@ def launch(body: Body, node: IrNode) -> None:
   words = ["attention", hir.dtype(attention.dtype), str(attention.size)]
   words += ["causal"] if node.causal else []
   words += ["mask"] if attention.mask is not None else []
+  words += [attention.kinds[1]] if attention.scales else []
   name = "_".join(words)
   if hopper:
     _launch_hopper(call, attention, name)
     return
   _mask(call, attention)
+  _scales(call, attention)
   if parts == 1:
     call.constant(out_split=0, lse_split=0)
   (first, rest), (v_first, v_rest) = pieces(attention.size), pieces(attention.v_size)
@@ -353,6 +362,19 @@ def _mask(call: _Call, attention: _Attention) -> None:
     call.pointer("mask", memory, _KINDS[str(attention.mask.get_dtype())])
     strides = _mask_strides(attention.mask, len(nodes.node_view(attention.query).sizes))
   call.strides("mask", (*_BATCH_HEAD_ROW, "column"), strides)
+
+
+def _scales(call: _Call, attention: _Attention) -> None:
+  """Passes the scales of keys and values and their strides."""
+  for number, name in enumerate(("k_scale", "v_scale")):
+    strides: Sequence[Size] = [0, 0, 0]
+    if attention.scales:
+      tensor = attention.scales[number]
+      call.pointer(name, _Memory.of(attention.body, tensor), "fp32")
+      strides = nodes.node_view(tensor).strides
+    else:
+      call.constant(**{name: None})
+    call.strides(name, _BATCH_HEAD_ROW, strides)
 
 
 def _write_results(call: _Call, attention: _Attention) -> None:

@@ -3,8 +3,9 @@ host target an operator. The mode "decompose" makes attention of products and a 
 (decompositions.py), as does "flash" if a target does not support a call (`unsupported_reason`).
 
 `rewrite` replaces the program's calls of attention by `husk::attention`, before torch decomposes
-anything. Inductor lowers that operator to a node of Husk (`lowerings`), whose statements launch.py
-or host_call.py writes.
+anything. Keys and values that a program dequantizes from codes of 8 bits, with a scale for each key
+and head, are given to the operator as codes and scales (codes.py). Inductor lowers that operator to
+a node of Husk (`lowerings`), whose statements launch.py or host_call.py writes.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ..inductor.layouts import dense_strides, known_equal, order_in_memory
 from ..inductor.lines import InductorObject, NodeLine
 from ..inductor.origins import place
 from ..inductor.own_operators import define, realized
+from .codes import dequantized
 
 if TYPE_CHECKING:
   import torch
@@ -39,16 +41,19 @@ LARGEST_HEAD = 256
 class Support:
   """The calls of attention that a kind of target supports. `floats` are the dtypes of queries, keys
   and values by name, `masks` the dtypes of masks besides bool and that of the queries. `tuples`
-  says whether torch's operators that return a tuple are replaced too."""
+  says whether torch's operators that return a tuple are replaced too. `codes` are the dtypes of
+  keys and values that have scales."""
 
   floats: frozenset[str]
   masks: frozenset[str]
   tuples: bool
+  codes: frozenset[str]
 
 
 _HALVES_AND_FLOAT = frozenset({"float16", "bfloat16", "float32"})
-CUDA = Support(_HALVES_AND_FLOAT, _HALVES_AND_FLOAT, tuples=True)
-HOST = Support(_HALVES_AND_FLOAT | {"float64"}, frozenset({"float32"}), tuples=False)
+_CODES = frozenset({"int8", "float8_e4m3fn"})
+CUDA = Support(_HALVES_AND_FLOAT, _HALVES_AND_FLOAT, tuples=True, codes=_CODES)
+HOST = Support(_HALVES_AND_FLOAT | {"float64"}, frozenset({"float32"}), tuples=False, codes=_CODES)
 
 
 # The operator
@@ -61,9 +66,12 @@ def operators() -> tuple[Operator, Operator]:
   `order` lists the dimensions of the result from the outermost to the innermost in memory.
   Operators that use the result may rely on it: torch leaves out a copy that eager mode does not
   need. Eager mode keeps the order of the query's dimensions, which is often that of [0, 2, 1, 3].
+
+  With `key_scales` and `value_scales` (f32[batches, heads, keys]), `key` and `value` are codes.
   """
   arguments = (
-    "Tensor query, Tensor key, Tensor value, Tensor? mask, bool causal, float scale, int[] order"
+    "Tensor query, Tensor key, Tensor value, Tensor? mask, bool causal, float scale, int[] order, "
+    "Tensor? key_scales=None, Tensor? value_scales=None"
   )
   return (
     define("attention", arguments, _fake),
@@ -79,6 +87,8 @@ def _fake(
   causal: bool,
   scale: float,
   order: Sequence[int],
+  key_scales: torch.Tensor | None = None,
+  value_scales: torch.Tensor | None = None,
 ) -> torch.Tensor:
   shape = [*query.shape[:-1], value.shape[-1]]
   dense = query.new_empty([shape[dim] for dim in order])
@@ -93,6 +103,8 @@ def _fake_with_lse(
   causal: bool,
   scale: float,
   order: Sequence[int],
+  key_scales: torch.Tensor | None = None,
+  value_scales: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
   import torch
 
@@ -239,6 +251,8 @@ def _rewrite_node(
     )
     call.kwargs = {"scale": arguments["scale"], "enable_gqa": arguments["gqa"]}
   else:
+    if not with_lse:
+      arguments |= dequantized(node, arguments, support.codes)
     _call_husk(call, arguments, values, with_lse)
   if with_lse:
     call.meta["val"] = tuple(call.meta["val"][:2])
@@ -259,6 +273,7 @@ def _call_husk(
     *(arguments[name] for name in ("query", "key", "value", "mask", "causal")),
     float(scale),
     order_in_memory(result),
+    *(arguments[name] for name in ("key_scales", "value_scales") if name in arguments),
   )
   call.kwargs = {}
 
@@ -386,17 +401,29 @@ def _node_class() -> Any:
   from torch._inductor.virtualized import V
 
   class Attention(ir.ExternKernel):
-    """A call of attention. `inputs` are query, key, value and, if there is one, the mask; `outputs`
-    are the result and, if it is used, the log-sum-exp."""
+    """A call of attention. `inputs` are query, key, value and, if there are, the scales of keys and
+    values, and the mask; `outputs` are the result and, if it is used, the log-sum-exp."""
 
-    def __init__(self, inputs: Sequence[InductorObject], causal: bool, scale: float) -> None:
+    def __init__(
+      self, inputs: Sequence[InductorObject], has_scales: bool, causal: bool, scale: float
+    ) -> None:
       super().__init__(
         None, ir.MultiOutputLayout(device=inputs[0].get_device()), self.unwrap_storage(inputs)
       )
-      self.causal, self.scale = causal, scale
+      self.has_scales, self.causal, self.scale = has_scales, causal, scale
       self.outputs: list[InductorObject] = []
       self.name = V.graph.register_buffer(self)
       V.graph.register_operation(self)
+
+    @property
+    def scales(self) -> Sequence[InductorObject]:
+      """The scales of keys and values, if these are codes."""
+      return self.inputs[3:5] if self.has_scales else ()
+
+    @property
+    def mask(self) -> InductorObject | None:
+      others = self.inputs[5 if self.has_scales else 3 :]
+      return others[0] if others else None
 
     def should_allocate(self) -> bool:
       return False
@@ -425,15 +452,19 @@ def _lowered(
   causal: bool,
   scale: float,
   order: Sequence[int],
+  key_scales: InductorObject | None = None,
+  value_scales: InductorObject | None = None,
 ) -> Any:
   import torch
   from torch._inductor import ir
   from torch._inductor.virtualized import V
 
   inputs = [_dense(tensor) for tensor in (query, key, value)]
+  if key_scales is not None and value_scales is not None:
+    inputs += [realized(key_scales), realized(value_scales)]
   if mask is not None:
     inputs.append(realized(mask))
-  node = _node_class()(inputs, causal, scale)
+  node = _node_class()(inputs, key_scales is not None, causal, scale)
   size = [*query.get_size()[:-1], value.get_size()[-1]]
   # The layout of an output of the program is fixed. Operators that use another result can mostly
   # take it as the heads of each query without a copy.

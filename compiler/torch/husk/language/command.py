@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Sequence
 
 from .. import options
-from .exporting import DTYPES, export
+from . import caches
+from .exporting import DEFAULT_FEATURES, DTYPES, FEATURES, export
 
 
 def parser() -> argparse.ArgumentParser:
@@ -39,7 +40,13 @@ def parser() -> argparse.ArgumentParser:
     "--dtype", choices=DTYPES, help="the type in which the model computes; by default its own"
   )
   arguments.add_argument(
-    "--cache-dtype", choices=DTYPES, help="the type of the caches; by default that of the model"
+    "--cache",
+    choices=caches.KINDS,
+    help="the type of the caches; by default that of the model. int8 and fp8 have a scale for each "
+    "token and head",
+  )
+  arguments.add_argument(
+    "--cache-dtype", choices=DTYPES, help="another name of --cache, for floats"
   )
   arguments.add_argument(
     "--checkpoint-activations",
@@ -49,6 +56,14 @@ def parser() -> argparse.ArgumentParser:
   )
   arguments.add_argument(
     "--tokenizer", metavar="DIR", help="a folder with tokenizer.json, if it is not the checkpoint's"
+  )
+  arguments.add_argument(
+    "--features",
+    type=lambda text: [name for name in text.split(",") if name],
+    default=DEFAULT_FEATURES,
+    metavar="NAME,NAME",
+    help=f"what the file has beside plain generation: some of {', '.join(FEATURES)}; by default "
+    f"{','.join(DEFAULT_FEATURES)}. An empty text is none",
   )
   options.add_arguments(arguments)
   return arguments
@@ -65,8 +80,10 @@ def main(words: Sequence[str]) -> None:
     max_tokens=named.max_tokens,
     slots=named.slots,
     dtype=named.dtype,
+    cache=named.cache,
     cache_dtype=named.cache_dtype,
     checkpoint_activations=named.checkpoint_activations,
     tokenizer=named.tokenizer,
+    features=named.features,
     options=chosen,
   )

@@ -9,12 +9,13 @@ from typing import Any
 import torch
 
 from ..errors import Unsupported
-from . import hooks
+from . import caches, hooks
 
 # How far the logits of the exported way may be from those of the model as it is, as a part of the
 # largest logit. Rounding alone stays below.
 _TOLERANCES = {torch.float32: 1e-3, torch.float64: 1e-6}
 _HALF_TOLERANCE = 6e-2
+_ROUNDED_TOLERANCE = 0.15
 
 
 class _Step:
@@ -50,8 +51,10 @@ class Decoder(torch.nn.Module):
   """A model with `slots` sequences of up to `max_tokens` tokens each.
 
   `prefill` takes tokens of one sequence, and `decode` a token of each of the first sequences. Both
-  return the logits of the token that follows, and the most likely one. The caches have one position
-  more, `max_tokens`, which no token sees: slots that take no part in a step write there."""
+  return the logits of the token that follows, and the most likely one. `verify` takes several
+  tokens of each of the first sequences, and returns the same for each token. `copy` gives a slot
+  what another one has in the caches. `embed` uses no cache. The caches have one position more,
+  `max_tokens`, which no token sees: slots that take no part in a step write there."""
 
   def __init__(self, model: Any, slots: int, max_tokens: int, dtype: torch.dtype | None) -> None:
     super().__init__()
@@ -67,17 +70,18 @@ class Decoder(torch.nn.Module):
     shapes = self._shapes()
     for number, pair in enumerate(shapes):
       for name, one in zip(("keys", "values"), pair, strict=True):
-        zeros = one.new_zeros(
-          (self.rows, one.shape[1], max_tokens + 1, one.shape[3]), dtype=dtype or one.dtype
-        )
+        size = (self.rows, one.shape[1], max_tokens + 1)
+        zeros = one.new_zeros((*size, one.shape[3]), dtype=dtype or one.dtype)
         self.register_buffer(f"{name}_{number}", zeros)
+        if caches.is_rounded(dtype):
+          self.register_buffer(f"{name}_{number}_scales", one.new_zeros(size, dtype=torch.float32))
     self.layers = len(shapes)
 
   def _shapes(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """The keys and values of two tokens in each layer, from a run of the model."""
     config = self.model.config.get_text_config(decoder=True)
     device = next(self.model.parameters()).device
-    empty = torch.zeros(1, 0, 2, 0)
+    empty = caches.Kept(torch.zeros(1, 0, 2, 0))
     layers = [_Recording(self._step, empty, empty) for _ in range(config.num_hidden_layers)]
     step = self._step
     step.positions = torch.arange(2, device=device)[None]
@@ -94,25 +98,28 @@ class Decoder(torch.nn.Module):
       raise _no_decoder(self.model, f"has layers without keys and values ({', '.join(missing)})")
     return [layer.shapes for layer in layers if layer.shapes is not None]
 
-  def _run(self, tokens: torch.Tensor, layers: list[Any]) -> torch.Tensor:
-    """The logits of the last token of each row."""
+  def _run(self, tokens: torch.Tensor, layers: list[Any], every: bool = False) -> torch.Tensor:
+    """The logits of the last token of each row; with `every`, of each token."""
     keywords: dict[str, Any] = {
       "input_ids": tokens,
       "position_ids": self._step.positions,
       "use_cache": True,
       self.cache_name: hooks.cache_of(layers, self.model.config.model_type),
     }
-    if self.takes_last:
+    if self.takes_last and not every:
       keywords["logits_to_keep"] = 1
     logits: torch.Tensor = self.model(**keywords).logits
-    return logits[:, -1].float()
+    return (logits.flatten(0, 1) if every else logits[:, -1]).float()
 
-  def _next(self, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+  def _kept(self, name: str) -> caches.Kept:
+    return caches.Kept(getattr(self, name), getattr(self, f"{name}_scales", None))
+
+  def _next(self, tokens: torch.Tensor, every: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
     layers = [
-      hooks.SlotLayer(self._step, getattr(self, f"keys_{i}"), getattr(self, f"values_{i}"))
+      hooks.SlotLayer(self._step, self._kept(f"keys_{i}"), self._kept(f"values_{i}"))
       for i in range(self.layers)
     ]
-    logits = self._run(tokens, layers)
+    logits = self._run(tokens, layers, every)
     return logits.argmax(-1), logits
 
   def prefill(
@@ -147,6 +154,51 @@ class Decoder(torch.nn.Module):
     step.span, step.first, step.rows = span, 0, tokens.shape[0]
     return self._next(tokens[:, None])
 
+  def verify(
+    self, tokens: torch.Tensor, positions: torch.Tensor, span: int
+  ) -> tuple[torch.Tensor, torch.Tensor]:
+    """Takes k tokens (int64[n, k]) of each of the first n slots, of which the first ones are at
+    `positions` (int64[n]). `span` is as in `decode`. Tokens beyond the last position of a sequence
+    are not kept. Returns what follows each token: the most likely ones, as int64[n * k], and the
+    logits as f32[n * k, vocabulary]."""
+    torch._check(positions.shape[0] == tokens.shape[0])
+    torch._check(span <= self.max_tokens)
+    step = self._step
+    each = torch.arange(tokens.shape[1], device=tokens.device)[None]
+    step.positions = (positions[:, None] + each).clamp(max=self.max_tokens)
+    slots = torch.arange(tokens.shape[0], device=tokens.device)
+    step.slots = slots[:, None] + torch.zeros_like(each)
+    step.span, step.first, step.rows = span, 0, tokens.shape[0]
+    return self._next(tokens, every=True)
+
+  def copy(self, source: int, slot: int, position: int, count: int) -> torch.Tensor:
+    """Gives `slot` the keys and values that the slot `source` has at `count` positions, of which
+    the first is `position`. Returns position + count, since a function has an output."""
+    for number in (source, slot):
+      torch._check(number >= 0)
+      torch._check(number < self.slots)
+    torch._check(position >= 0)
+    torch._check(count >= 1)
+    torch._check(position + count <= self.max_tokens)
+    device = self.get_buffer("keys_0").device
+    positions = torch.arange(count, device=device)[None] + position
+    slots = torch.zeros_like(positions)
+    for buffer in self.buffers(recurse=False):
+      rows = torch.ops.aten.index(buffer, (slots + source, None, positions))
+      torch.ops.aten.index_put_(buffer, (slots + slot, None, positions), rows)
+    return positions[0, -1:] + 1
+
+  def embed(self, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The hidden states of the last layer for a text (int64[n]), which the head of the model takes,
+    as f32[n, numbers], and their mean, as f32[numbers]. No slot takes part."""
+    positions = torch.arange(tokens.shape[0], device=tokens.device)[None]
+    found = (
+      self.model.base_model(input_ids=tokens[None], position_ids=positions, use_cache=False)
+      .last_hidden_state[0]
+      .float()
+    )
+    return found, found.mean(0)
+
 
 def _no_decoder(model: Any, reason: str) -> Unsupported:
   return Unsupported(
@@ -178,9 +230,42 @@ def check(
   error = float((logits - right).abs().max() / right.abs().max().clamp(min=1e-6))
   dtype = decoder.get_buffer("keys_0").dtype
   tolerance = _TOLERANCES.get(dtype, _HALF_TOLERANCE) if exact_cache else _HALF_TOLERANCE
+  if caches.is_rounded(dtype):
+    tolerance = _ROUNDED_TOLERANCE
   if not error <= tolerance:
     raise _no_decoder(
       decoder.model,
       "does not follow transformers' hooks for attention, masks and caches: by these its logits "
       f"differ by {error:.2g} of the largest one",
+    )
+
+
+def check_features(decoder: Decoder, tokens: torch.Tensor) -> None:
+  """Compares `verify`, and `decode` after `copy`, with `decode` alone. The caches are zeros
+  afterwards."""
+  count, slot = len(tokens), decoder.slots - 1
+  begin = count - 3
+  row = torch.zeros(decoder.slots, 3, dtype=torch.int64, device=tokens.device)
+  positions = torch.full_like(row[:, 0], decoder.max_tokens)
+  row[slot], positions[slot] = tokens[begin:], begin
+  with torch.no_grad():
+    decoder.prefill(tokens[:begin], slot, 0, begin)
+    found = [decoder.verify(row, positions, count)[1].unflatten(0, row.shape)[slot, -1]]
+    right = found[0]
+    for k in range(3):
+      at = (positions + k).clamp(max=decoder.max_tokens)
+      right = decoder.decode(row[:, k], at, count)[1][slot]
+    if slot > 0:
+      decoder.copy(slot, 0, 0, count - 1)
+      row[0], positions[0] = row[slot], begin
+      found.append(decoder.decode(row[:1, 2], positions[:1] + 2, count)[1][0])
+    for buffer in decoder.buffers(recurse=False):
+      buffer.zero_()
+  tolerance = _TOLERANCES.get(decoder.get_buffer("keys_0").dtype, _HALF_TOLERANCE)
+  error = max(float((one - right).abs().max()) for one in found)
+  if not error <= tolerance * float(right.abs().max()):
+    raise _no_decoder(
+      decoder.model,
+      "gives other logits for several tokens of a sequence than for one: leave verify out of the "
+      f"features; they differ by {error:.2g}",
     )

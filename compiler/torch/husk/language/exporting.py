@@ -7,7 +7,7 @@ import dataclasses
 import logging
 import pathlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -18,11 +18,16 @@ from ..exporter import export as export_functions
 from ..options import Options, Path, merged
 from ..quantized import GgufFile
 from ..quantized import load as load_checkpoint
-from . import attachments, decoder, hooks, sampling
+from . import attachments, caches, decoder, hooks, sampling
 
 _MOST_TOKENS = 4096  # by default, if the model allows more
 _MOST_CHUNK = 1024  # tokens of a prompt that one call takes: memory is planned for so many
+_VERIFIED = 8  # tokens of a slot that one call of `verify` takes
+_RANKED = 20  # of the most likely tokens, whose log-probabilities `rank` gives
 DTYPES = ("float32", "bfloat16", "float16")
+# A file can have these functions beside prefill, decode and sample, and has some by default.
+FEATURES = ("copy", "controls", "verify", "embed")
+DEFAULT_FEATURES = ("copy", "controls")
 
 
 def export(
@@ -32,9 +37,11 @@ def export(
   max_tokens: int | None = None,
   slots: int = 1,
   dtype: str | torch.dtype | None = None,
+  cache: str | torch.dtype | None = None,
   cache_dtype: str | torch.dtype | None = None,
   checkpoint_activations: str = "exact",
   tokenizer: Path | None = None,
+  features: Iterable[str] = DEFAULT_FEATURES,
   options: Options | None = None,
   **changes: Any,
 ) -> pathlib.Path:
@@ -47,9 +54,14 @@ def export(
   slots: how many sequences the file can generate at the same time.
   dtype: the type in which the model computes, such as "bfloat16"; by default that of the folder,
     and f32 for a GGUF file.
-  cache_dtype: the type of the caches; by default that in which the model computes.
+  cache: the type of the caches: "int8" or "fp8", with a scale for each token and head, or floats
+    such as "bf16"; by default that in which the model computes. `cache_dtype` is another name.
   checkpoint_activations: the `activations` of husk.quantized.load.
   tokenizer: a folder with tokenizer.json and its settings, if it is not that of the checkpoint.
+  features: functions beside the three below. "copy": slots copy the beginning of a prompt from one
+    another. "controls": penalties, masks of tokens, and the most likely tokens with their
+    log-probabilities (the functions `adjust` and `rank`). "verify": speculative decoding. "embed":
+    hidden states of a text. Each takes time to export and space in the file.
   options, changes: a husk.Options, and its fields: targets=("host",), quantize="int4" and others.
 
   The file has the functions `prefill`, `decode` and `sample`, the caches as state, and the
@@ -60,26 +72,42 @@ def export(
   """
   options = merged(options, changes)
   begin = time.monotonic()
-  model, files = _model(checkpoint, tokenizer, _dtype("dtype", dtype), checkpoint_activations)
+  model, files = _model(
+    checkpoint, tokenizer, _dtype("dtype", dtype), checkpoint_activations, options.quantize
+  )
   config = model.config.get_text_config(decoder=True)
   limit = getattr(config, "max_position_embeddings", None)
   by_default: int = min(limit or _MOST_TOKENS, _MOST_TOKENS)
   most = by_default if max_tokens is None else max_tokens
   _check_sizes(most, slots, limit, model.config.model_type)
-  with decoder_of(model, slots, most, _dtype("cache_dtype", cache_dtype)) as module:
+  chosen = _chosen(features)
+  with decoder_of(model, slots, most, _cache(cache, cache_dtype)) as module:
     described = {
       "architecture": model.config.model_type,
       "max_tokens": most,
       "slots": slots,
       "chunk": min(most, _MOST_CHUNK),
       "vocabulary": module.vocabulary,
+      "cache": str(module.get_buffer("keys_0").dtype).removeprefix("torch."),
     }
+    if "verify" in chosen:
+      decoder.check_features(module, torch.arange(8) * 7919 % module.vocabulary)
+      described["verify"] = min(_VERIFIED, most)
+    if "controls" in chosen:
+      described["ranked"] = min(_RANKED, module.vocabulary)
+    if "embed" in chosen:
+      if getattr(model, "base_model", model) is model:
+        raise Unsupported(
+          f"the architecture {model.config.model_type!r} has no base model for hidden states",
+          remedy='leave "embed" out of the features',
+        )
+      described["embed"] = True
     texts = attachments.texts(files, described, model)
     logging.getLogger("husk").info(
       "%s: %s, ready to export in %.1f s", path, model.config.model_type, time.monotonic() - begin
     )
     options = dataclasses.replace(options, metadata={**texts, **options.metadata})
-    return export_functions(_functions(module), path, options=options)
+    return export_functions(_functions(module, chosen), path, options=options)
 
 
 @contextlib.contextmanager
@@ -109,7 +137,11 @@ def decoder_of(
 
 
 def _model(
-  checkpoint: Any, tokenizer: Path | None, dtype: torch.dtype | None, activations: str
+  checkpoint: Any,
+  tokenizer: Path | None,
+  dtype: torch.dtype | None,
+  activations: str,
+  quantize: Mapping[str, Any],
 ) -> tuple[Any, attachments.Files]:
   """The model, and where its tokenizer is."""
   try:
@@ -130,7 +162,7 @@ def _model(
   if not path.exists():
     raise FileNotFoundError(f"{path} is not there: give a GGUF file or a folder of Hugging Face's")
   try:
-    model: Any = load_checkpoint(path, dtype=dtype, activations=activations)
+    model: Any = load_checkpoint(path, dtype=dtype, activations=activations, quantize=quantize)
   except ValueError as error:
     if "Unrecognized model" not in str(error) and "does not recognize" not in str(error):
       raise
@@ -152,6 +184,21 @@ def _dtype(name: str, value: str | torch.dtype | None) -> torch.dtype | None:
   return found
 
 
+def _cache(
+  cache: str | torch.dtype | None, cache_dtype: str | torch.dtype | None
+) -> torch.dtype | None:
+  """The type of the caches; None for that in which the model computes."""
+  if cache is not None and cache_dtype not in (None, cache):
+    raise ValueError(f"cache={cache!r} and cache_dtype={cache_dtype!r}: give one of them")
+  name, value = ("cache_dtype", cache_dtype) if cache is None else ("cache", cache)
+  if value is None:
+    return None
+  kind = caches.KINDS.get(value) if isinstance(value, str) else value
+  if kind not in caches.KINDS.values():
+    raise ValueError(f"{name}={value!r}: give one of {', '.join(map(repr, caches.KINDS))}")
+  return kind
+
+
 def _check_sizes(max_tokens: int, slots: int, limit: int | None, kind: str) -> None:
   if max_tokens < 8:
     raise ValueError(f"max_tokens={max_tokens}: give at least 8")
@@ -161,17 +208,22 @@ def _check_sizes(max_tokens: int, slots: int, limit: int | None, kind: str) -> N
     raise ValueError(f"slots={slots}: give a number from 1 to 1024")
 
 
-def _functions(module: decoder.Decoder) -> Mapping[str, Function]:
+def _chosen(features: Iterable[str]) -> set[str]:
+  chosen = {features} if isinstance(features, str) else set(features)
+  for unknown in sorted(chosen - set(FEATURES)):
+    raise ValueError(f"features: there is no {unknown!r}: give some of {', '.join(FEATURES)}")
+  return chosen
+
+
+def _functions(module: decoder.Decoder, features: set[str]) -> Mapping[str, Function]:
   """The functions of the file, with examples of their arguments. No example is 0, 1 or another
   limit, which torch would take for the only value."""
   auto, most = torch.export.Dim.AUTO, min(module.max_tokens, _MOST_CHUNK)
   length = torch.export.Dim("length", min=1, max=most)
-  sampled: Any = torch.export.Dim("rows", min=1, max=max(module.rows, 3))
   rows: Any = torch.export.Dim("rows", min=1, max=module.rows) if module.rows > 1 else None
   count = min(2, module.slots)
   numbers = torch.zeros(count, dtype=torch.int64)
-  two = torch.zeros(2)
-  return {
+  result = {
     "prefill": Function(
       module,
       (torch.zeros(3, dtype=torch.int64), min(1, module.slots - 1), 2, 6),
@@ -193,12 +245,84 @@ def _functions(module: decoder.Decoder) -> Mapping[str, Function]:
       },
       method="decode",
     ),
-    "sample": Function(
-      sampling.Sampler(),
-      (torch.rand(2, module.vocabulary), two, two.long(), two, two.long(), two.long()),
-      dynamic_shapes={
-        name: {0: sampled}
-        for name in ("logits", "temperature", "top_k", "top_p", "seeds", "positions")
-      },
-    ),
   }
+  most_rows = module.rows
+  if "verify" in features:
+    verified = min(_VERIFIED, module.max_tokens)
+    most_rows *= verified
+    several = torch.export.Dim("several", min=2, max=verified)
+    result["verify"] = Function(
+      module,
+      (torch.zeros(count, 3, dtype=torch.int64), numbers + 3, 7),
+      dynamic_shapes={
+        "tokens": {0: rows, 1: several} if rows else {1: several},
+        "positions": rows and {0: rows},
+        "span": auto,
+      },
+      method="verify",
+    )
+  if "copy" in features and module.slots > 1:
+    result["copy"] = Function(
+      module,
+      (1, min(2, module.slots - 1), 2, 4),
+      dynamic_shapes=dict.fromkeys(("source", "slot", "position", "count"), auto),
+      method="copy",
+    )
+  if "embed" in features:
+    result["embed"] = Function(
+      module,
+      (torch.zeros(3, dtype=torch.int64),),
+      dynamic_shapes={"tokens": {0: length}},
+      method="embed",
+    )
+  return {**result, **_functions_of_logits(module, most_rows, features)}
+
+
+def _functions_of_logits(
+  module: decoder.Decoder, most_rows: int, features: set[str]
+) -> Mapping[str, Function]:
+  """`sample`, and `adjust` and `rank`, for up to `most_rows` rows of logits."""
+  rows: Any = torch.export.Dim("rows", min=1, max=max(most_rows, 3))
+  logits, two = torch.rand(2, module.vocabulary), torch.zeros(2)
+  whole = two.long()
+
+  def function(model: torch.nn.Module, others: Mapping[str, torch.Tensor], **sizes: Any) -> Any:
+    return Function(
+      model,
+      (logits, *others.values()),
+      dynamic_shapes={
+        "logits": {0: rows},
+        **{name: {0: rows, **sizes.get(name, {})} for name in others},
+      },
+    )
+
+  result = {
+    "sample": function(
+      sampling.Sampler(),
+      {
+        "temperature": two,
+        "top_k": whole,
+        "top_p": two,
+        "min_p": two,
+        "seeds": whole,
+        "positions": whole,
+      },
+    )
+  }
+  if "controls" in features:
+    longest = torch.export.Dim("longest", min=1, max=module.max_tokens + 1)
+    result["adjust"] = function(
+      sampling.Adjuster(),
+      {
+        "history": torch.zeros(2, 5, dtype=torch.int64),
+        "lengths": whole,
+        "prompts": whole,
+        "repetition": two,
+        "presence": two,
+        "frequency": two,
+        "allowed": torch.zeros(2, -(-module.vocabulary // 32), dtype=torch.int32),
+      },
+      history={1: longest},
+    )
+    result["rank"] = function(sampling.Ranker(min(_RANKED, module.vocabulary)), {"tokens": whole})
+  return result

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from ..errors import Unsupported
+from . import caches
 
 # The name of the hooks in transformers' tables.
 NAME = "husk"
@@ -112,26 +113,24 @@ def used_by(model: Any) -> Iterator[None]:
 
 
 class SlotLayer:
-  """The cache of one layer, as transformers calls it: two buffers of slots x heads x positions x
+  """The cache of one layer, as transformers calls it: buffers of slots x heads x positions x
   numbers. A call writes the positions of its tokens and returns those up to `step.span`."""
 
   is_compileable = False
   is_sliding = False
   is_initialized = True
 
-  def __init__(self, step: Any, keys: torch.Tensor, values: torch.Tensor) -> None:
+  def __init__(self, step: Any, keys: caches.Kept, values: caches.Kept) -> None:
     self.step, self.keys, self.values = step, keys, values
 
   def update(
     self, key_states: torch.Tensor, value_states: torch.Tensor, *_args: Any, **_kwargs: Any
   ) -> tuple[torch.Tensor, torch.Tensor]:
-    step = self.step
-    for buffer, new in ((self.keys, key_states), (self.values, value_states)):
-      # `buffer[...] = ` would ask whether the chunk has one token, and the program excluded it.
-      where = (step.slots, None, step.positions)
-      torch.ops.aten.index_put_(buffer, where, new.transpose(1, 2).to(buffer.dtype))
-    keys, values = (step.rows_of(one)[:, :, : step.span] for one in (self.keys, self.values))
-    return keys.to(key_states.dtype), values.to(value_states.dtype)
+    # Both are written before one is read, so that attention reads what no later node writes.
+    self.keys.write(self.step, key_states)
+    self.values.write(self.step, value_states)
+    keys = self.keys.read(self.step, key_states.dtype)
+    return keys, self.values.read(self.step, value_states.dtype)
 
   def get_mask_sizes(self, _query_length: int) -> tuple[int, int]:
     return self.step.span, 0
@@ -140,7 +139,7 @@ class SlotLayer:
     return self.step.positions[:, :1]
 
   def get_max_length(self) -> int:
-    return int(self.keys.shape[2]) - 1
+    return int(self.keys.numbers.shape[2]) - 1
 
 
 def cache_of(layers: Sequence[Any], model_type: str) -> Any:

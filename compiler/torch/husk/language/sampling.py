@@ -1,4 +1,5 @@
-"""`Sampler`: the function `sample` of a file, which draws tokens from logits."""
+"""The functions of a file that work on logits: `sample` draws tokens from them, `adjust` applies
+penalties and masks of tokens, and `rank` gives log-probabilities."""
 
 from __future__ import annotations
 
@@ -31,14 +32,17 @@ class Sampler(torch.nn.Module):
     temperature: torch.Tensor,
     top_k: torch.Tensor,
     top_p: torch.Tensor,
+    min_p: torch.Tensor,
     seeds: torch.Tensor,
     positions: torch.Tensor,
   ) -> tuple[torch.Tensor, torch.Tensor]:
     """`logits` are f32[n, vocabulary]; each row has a temperature (f32, 0 takes the most likely
     token), a number of candidates (int64, 0 is no limit), a probability that the candidates reach
-    together (f32), a seed and a position (int64). Returns tokens and the logarithms of their
-    probabilities in the model, as int64[n] and f32[n]."""
-    for one in (temperature, top_k, top_p, seeds, positions):
+    together (f32), the least probability of a candidate as a part of the largest one (f32), a seed
+    and a position (int64). Temperature, top-k, top-p and min-p apply in this order, as in
+    transformers. Returns tokens and the logarithms of their probabilities by the logits, as
+    int64[n] and f32[n]."""
+    for one in (temperature, top_k, top_p, min_p, seeds, positions):
       torch._check(one.shape[0] == logits.shape[0])  # so that nothing is broadcast
     divisor = torch.where(temperature > 0, temperature, 1.0)[:, None]
     ordered, order = torch.sort(logits, dim=-1, descending=True, stable=True)
@@ -50,7 +54,7 @@ class Sampler(torch.nn.Module):
     sums = scaled.cumsum(-1)
     # A candidate counts if those before it do not reach top_p; the first one always does.
     before = sums - scaled
-    kept = (before < top_p[:, None] * sums[:, -1:]) | (rank == 0)
+    kept = (before < top_p[:, None] * sums[:, -1:]) & (scaled >= min_p[:, None]) | (rank == 0)
     total = torch.where(kept, scaled, 0.0).sum(-1, keepdim=True)
     drawn = uniform(seeds, positions)[:, None] * total
     index = ((sums <= drawn) & kept).sum(-1, keepdim=True)
@@ -59,3 +63,62 @@ class Sampler(torch.nn.Module):
     token = order.gather(-1, index)[:, 0]
     chosen = ordered.gather(-1, index)[:, 0]
     return token, chosen - torch.logsumexp(logits, dim=-1)
+
+
+class Adjuster(torch.nn.Module):
+  """Changes logits by what a text has already, and by a mask of tokens."""
+
+  def forward(
+    self,
+    logits: torch.Tensor,
+    history: torch.Tensor,
+    lengths: torch.Tensor,
+    prompts: torch.Tensor,
+    repetition: torch.Tensor,
+    presence: torch.Tensor,
+    frequency: torch.Tensor,
+    allowed: torch.Tensor,
+  ) -> torch.Tensor:
+    """`logits` are f32[n, vocabulary]. `history` (int64[n, m]) has the tokens of each text, of
+    which the first `lengths` (int64[n]) count, and the first `prompts` of these are its prompt.
+
+    `repetition` (f32[n]) divides the positive logits of all tokens that a text has, and multiplies
+    the negative ones, as RepetitionPenaltyLogitsProcessor of transformers. `presence` (f32[n]) is
+    taken from the logits of the tokens after the prompt, and `frequency` (f32[n]) as often as each
+    of them occurs. Then tokens without their bit in `allowed` (int32[n, words]: bit t % 32 of word
+    t // 32) get minus infinity. Returns f32[n, vocabulary]."""
+    for one in (history, lengths, prompts, repetition, presence, frequency, allowed):
+      torch._check(one.shape[0] == logits.shape[0])
+    count = logits.shape[-1]
+    at = torch.arange(history.shape[1], device=logits.device)[None]
+    has = at < lengths[:, None]
+    is_new = has & (at >= prompts[:, None])
+    zeros = torch.zeros_like(logits)
+    new = zeros.scatter_add(1, history, is_new.to(torch.float32))
+    seen = zeros.scatter_add(1, history, has.to(torch.float32)) > 0
+    penalty = torch.where(seen, repetition[:, None], 1.0)
+    result = torch.where(logits < 0, logits * penalty, logits / penalty)
+    result = result - presence[:, None] * (new > 0) - frequency[:, None] * new
+    token = torch.arange(count, device=logits.device)
+    words = allowed[:, token >> 5]
+    is_allowed = (words >> (token & 31)[None].to(torch.int32)) & 1
+    return torch.where(is_allowed != 0, result, float("-inf"))
+
+
+class Ranker(torch.nn.Module):
+  """Log-probabilities of tokens, and of the most likely ones."""
+
+  def __init__(self, most: int) -> None:
+    super().__init__()
+    self.most = most
+
+  def forward(
+    self, logits: torch.Tensor, tokens: torch.Tensor
+  ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """For each row of logits (f32[n, vocabulary]): the log-probability of its token (int64[n]), as
+    f32[n], and the most likely tokens with theirs, as int64[n, most] and f32[n, most]."""
+    torch._check(tokens.shape[0] == logits.shape[0])
+    total = torch.logsumexp(logits, dim=-1, keepdim=True)
+    chosen = logits.gather(1, tokens[:, None]) - total
+    found, order = torch.sort(logits, dim=-1, descending=True, stable=True)
+    return chosen[:, 0], order[:, : self.most].clone(), found[:, : self.most] - total

@@ -1,5 +1,5 @@
-// aten::_scaled_dot_product_flash_attention_for_cpu: checks, then nn/attention_kernels.h computes
-// the parts.
+// aten::_scaled_dot_product_flash_attention_for_cpu, and husk::attention_codes, whose keys and
+// values are codes of 8 bits: checks, then nn/attention_kernels.h computes the parts.
 #include "nn/attention.h"
 
 #include <cmath>
@@ -37,82 +37,105 @@ void divide(Attention& a) {
   a.parts_of_head = (rows - 1) / a.part_rows + 1;
 }
 
-// Checks the tensors except the mask, and reads the sizes.
-husk_status check_shapes(const Arguments& args, Attention& a) {
-  constexpr ArgumentsOf named("attention");
-  constexpr uint32_t kQuery = named["query"], kKey = named["key"], kValue = named["value"],
-                     kOutput = named["output"], kLogsumexp = named["logsumexp"];
-  for (uint32_t i : {kQuery, kKey, kValue}) {
-    HUSK_TRY(args.check_tensor(i, 4, 4));
-    HUSK_TRY(args.check_same_dtype(i, kQuery));
-    HUSK_TRY(args.check_size(i, 0, args[kQuery].sizes[0], "the query's batches"));
+// The places of the arguments of an operator; kAbsent if it lacks one.
+constexpr uint32_t kAbsent = UINT32_MAX;
+struct Places {
+  uint32_t query, key, value, is_causal, attn_mask, scale, output;
+  uint32_t dropout_p = kAbsent, logsumexp = kAbsent;
+  uint32_t key_scales = kAbsent, value_scales = kAbsent;
+};
+
+constexpr Places places_of(const ArgumentsOf& named) {
+  return {named["query"],     named["key"],   named["value"], named["is_causal"],
+          named["attn_mask"], named["scale"], named["output"]};
+}
+
+// Checks the sizes of keys and values that are codes, and of their scales.
+husk_status check_codes(const Arguments& args, const Places& at, Attention& a) {
+  const husk_op_arg& key = args[at.key];
+  HUSK_TRY(args.check_same_dtype(at.value, at.key));
+  if (key.dtype != HUSK_I8 && key.dtype != HUSK_F8E4M3FN) return args.unsupported_dtype(at.key);
+  if (args[at.query].dtype == HUSK_F64) return args.unsupported_dtype(at.query);
+  for (uint32_t i : {at.key_scales, at.value_scales}) {
+    HUSK_TRY(args.check_tensor(i, 3, 3));
+    if (args[i].dtype != HUSK_F32) return args.unsupported_dtype(i);
+    for (int32_t d = 0; d < 3; ++d) HUSK_TRY(args.check_size(i, d, key.sizes[d], "the keys'"));
   }
-  HUSK_TRY(args.check_tensor(kOutput, 4, 4));
-  HUSK_TRY(args.check_same_dtype(kOutput, kQuery));
-  HUSK_TRY(args.check_size(kKey, 3, args[kQuery].sizes[3], "the query's width"));
-  HUSK_TRY(args.check_size(kValue, 2, args[kKey].sizes[2], "the keys"));
-  HUSK_TRY(args.check_size(kValue, 1, args[kKey].sizes[1], "the heads of the keys"));
-  const int64_t heads = args[kQuery].sizes[1], key_heads = args[kKey].sizes[1];
-  if (key_heads < 1 || heads % key_heads != 0)
-    return args.argument_error(kKey, HUSK_INVALID_ARGUMENT,
-                               "has heads that do not divide the query's");
-  const int64_t sizes[] = {args[kQuery].sizes[0], heads, args[kQuery].sizes[2],
-                           args[kValue].sizes[3]};
-  for (int32_t d = 0; d < 4; ++d)
-    HUSK_TRY(args.check_size(kOutput, d, sizes[d], "the query's, and the values' width"));
-  a.heads = key_heads;
-  a.group = heads / key_heads;
-  a.query_count = sizes[2];
-  a.key_count = args[kKey].sizes[2];
-  a.width = args[kQuery].sizes[3];
-  a.value_width = sizes[3];
-  if (a.width > kMaxHeadWidth || a.value_width > kMaxHeadWidth)
-    return args.argument_error(kQuery, HUSK_UNSUPPORTED, "or value has heads of more than 256");
-  if (args.none(kLogsumexp)) return HUSK_OK;
-  HUSK_TRY(args.check_tensor(kLogsumexp, 3, 3));
-  for (int32_t d = 0; d < 3; ++d) HUSK_TRY(args.check_size(kLogsumexp, d, sizes[d], "the query's"));
-  if (args[kLogsumexp].dtype != HUSK_F32 && args[kLogsumexp].dtype != HUSK_F64)
-    return args.unsupported_dtype(kLogsumexp);
-  a.log_sums = &args[kLogsumexp];
+  a.key_scales = &args[at.key_scales];
+  a.value_scales = &args[at.value_scales];
   return HUSK_OK;
 }
 
-}  // namespace
+// Checks the tensors except the mask, and reads the sizes.
+husk_status check_shapes(const Arguments& args, const Places& at, Attention& a) {
+  for (uint32_t i : {at.query, at.key, at.value}) {
+    HUSK_TRY(args.check_tensor(i, 4, 4));
+    if (at.key_scales == kAbsent) HUSK_TRY(args.check_same_dtype(i, at.query));
+    HUSK_TRY(args.check_size(i, 0, args[at.query].sizes[0], "the query's batches"));
+  }
+  HUSK_TRY(args.check_tensor(at.output, 4, 4));
+  HUSK_TRY(args.check_same_dtype(at.output, at.query));
+  HUSK_TRY(args.check_size(at.key, 3, args[at.query].sizes[3], "the query's width"));
+  HUSK_TRY(args.check_size(at.value, 2, args[at.key].sizes[2], "the keys"));
+  HUSK_TRY(args.check_size(at.value, 1, args[at.key].sizes[1], "the heads of the keys"));
+  const int64_t heads = args[at.query].sizes[1], key_heads = args[at.key].sizes[1];
+  if (key_heads < 1 || heads % key_heads != 0)
+    return args.argument_error(at.key, HUSK_INVALID_ARGUMENT,
+                               "has heads that do not divide the query's");
+  const int64_t sizes[] = {args[at.query].sizes[0], heads, args[at.query].sizes[2],
+                           args[at.value].sizes[3]};
+  for (int32_t d = 0; d < 4; ++d)
+    HUSK_TRY(args.check_size(at.output, d, sizes[d], "the query's, and the values' width"));
+  a.heads = key_heads;
+  a.group = heads / key_heads;
+  a.query_count = sizes[2];
+  a.key_count = args[at.key].sizes[2];
+  a.width = args[at.query].sizes[3];
+  a.value_width = sizes[3];
+  if (a.width > kMaxHeadWidth || a.value_width > kMaxHeadWidth)
+    return args.argument_error(at.query, HUSK_UNSUPPORTED, "or value has heads of more than 256");
+  if (at.key_scales != kAbsent) return check_codes(args, at, a);
+  if (args.none(at.logsumexp)) return HUSK_OK;
+  HUSK_TRY(args.check_tensor(at.logsumexp, 3, 3));
+  for (int32_t d = 0; d < 3; ++d)
+    HUSK_TRY(args.check_size(at.logsumexp, d, sizes[d], "the query's"));
+  if (args[at.logsumexp].dtype != HUSK_F32 && args[at.logsumexp].dtype != HUSK_F64)
+    return args.unsupported_dtype(at.logsumexp);
+  a.log_sums = &args[at.logsumexp];
+  return HUSK_OK;
+}
 
-husk_status attention(const Arguments& args) {
-  constexpr ArgumentsOf named("attention");
-  constexpr uint32_t kQuery = named["query"], kKey = named["key"], kValue = named["value"],
-                     kDropoutP = named["dropout_p"], kIsCausal = named["is_causal"],
-                     kAttnMask = named["attn_mask"], kScale = named["scale"],
-                     kOutput = named["output"];
+husk_status attend(const Arguments& args, const Places& at) {
   Attention a{};
-  double dropout = 0;
-  HUSK_TRY(check_shapes(args, a));
-  HUSK_TRY(args.get_number(kDropoutP, dropout));
-  if (dropout != 0) return args.argument_error(kDropoutP, HUSK_UNSUPPORTED, "is not 0");
-  HUSK_TRY(args.get_bool(kIsCausal, a.causal));
-  a.query = with_safe_strides(args[kQuery]);
-  a.key = with_safe_strides(args[kKey]);
-  a.value = with_safe_strides(args[kValue]);
-  a.out = &args[kOutput];
-  if (!args.none(kAttnMask)) {
-    HUSK_TRY(args.check_tensor(kAttnMask, 0, 4));
-    const int64_t sizes[] = {args[kQuery].sizes[0], args[kQuery].sizes[1], a.query_count,
+  HUSK_TRY(check_shapes(args, at, a));
+  if (at.dropout_p != kAbsent) {
+    double dropout = 0;
+    HUSK_TRY(args.get_number(at.dropout_p, dropout));
+    if (dropout != 0) return args.argument_error(at.dropout_p, HUSK_UNSUPPORTED, "is not 0");
+  }
+  HUSK_TRY(args.get_bool(at.is_causal, a.causal));
+  a.query = with_safe_strides(args[at.query]);
+  a.key = with_safe_strides(args[at.key]);
+  a.value = with_safe_strides(args[at.value]);
+  a.out = &args[at.output];
+  if (!args.none(at.attn_mask)) {
+    HUSK_TRY(args.check_tensor(at.attn_mask, 0, 4));
+    const int64_t sizes[] = {args[at.query].sizes[0], args[at.query].sizes[1], a.query_count,
                              a.key_count};
-    a.mask = &args[kAttnMask];
+    a.mask = &args[at.attn_mask];
     if (!broadcast(*a.mask, sizes, 4, a.mask_strides))
-      return args.argument_error(kAttnMask, HUSK_INVALID_ARGUMENT,
+      return args.argument_error(at.attn_mask, HUSK_INVALID_ARGUMENT,
                                  "does not broadcast to the scores");
     if (a.mask->dtype != HUSK_BOOL && a.mask->dtype != HUSK_F32 &&
-        a.mask->dtype != args[kQuery].dtype)
-      return args.unsupported_dtype(kAttnMask);
+        a.mask->dtype != args[at.query].dtype)
+      return args.unsupported_dtype(at.attn_mask);
   }
   a.scale = a.width > 0 ? 1 / std::sqrt(static_cast<double>(a.width)) : 1;
-  if (!args.none(kScale)) HUSK_TRY(args.get_number(kScale, a.scale));
+  if (!args.none(at.scale)) HUSK_TRY(args.get_number(at.scale, a.scale));
   Features cpu{};
   HUSK_TRY(args.get_features(cpu));
   const int32_t dtype = a.out->dtype;
-  if (!has_kernels(dtype)) return args.unsupported_dtype(kQuery);
+  if (!has_kernels(dtype)) return args.unsupported_dtype(at.query);
   if (numel(*a.out) == 0) return HUSK_OK;
   divide(a);
   const Run run = run_of(cpu);
@@ -122,6 +145,30 @@ husk_status attention(const Arguments& args) {
     for (int64_t part = 0; own.next(part);) run(a, part, own.cancellation, own.scratch);
   });
   return HUSK_OK;
+}
+
+}  // namespace
+
+husk_status attention(const Arguments& args) {
+  constexpr ArgumentsOf named("attention");
+  constexpr Places kPlaces = [named] {
+    Places at = places_of(named);
+    at.dropout_p = named["dropout_p"];
+    at.logsumexp = named["logsumexp"];
+    return at;
+  }();
+  return attend(args, kPlaces);
+}
+
+husk_status attention_codes(const Arguments& args) {
+  constexpr ArgumentsOf named("attention_codes");
+  constexpr Places kPlaces = [named] {
+    Places at = places_of(named);
+    at.key_scales = named["key_scales"];
+    at.value_scales = named["value_scales"];
+    return at;
+  }();
+  return attend(args, kPlaces);
 }
 
 }  // namespace husk::host

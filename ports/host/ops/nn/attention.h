@@ -14,6 +14,8 @@ constexpr int64_t kMaxHeadWidth = 256;
 struct Attention {
   husk_op_arg query, key, value;  // with safe strides: the heads may have no elements
   const husk_op_arg *mask, *out, *log_sums;
+  // Scales of keys and values that are codes of 8 bits, as f32[batches, heads, keys]; else null.
+  const husk_op_arg *key_scales, *value_scales;
   int64_t mask_strides[4];
   double scale;
   bool causal;

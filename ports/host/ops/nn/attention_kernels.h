@@ -3,9 +3,12 @@
 // et al., "FlashAttention" (2022), describes the running softmax.
 //
 // There are two methods. If a part has at most kFewRows rows, keys and values are read in place.
-// Otherwise both are packed for the tiles of linalg/product_kernels.h.
+// Otherwise both are packed for the tiles of linalg/product_kernels.h. Codes of 8 bits become f32
+// in scratch memory, a block of keys at a time, where both methods read them; a key's scale is
+// multiplied with its scores, and a value's scale with the weights of its key.
 #pragma once
 
+#include "core/codes.h"
 #include "core/vector_math.h"
 #include "linalg/product_kernels.h"
 #include "nn/attention.h"
@@ -34,7 +37,9 @@ struct AttentionBuffers {
   alignas(64) T value[kKeyElements<T> + kLaneCount<T>];
   alignas(64) T scores[kTileRows * kMaxKeys];
   alignas(64) T out[kRowElements];
-  alignas(64) T mask[kMaxKeys];
+  alignas(64) T mask[kMaxKeys];                // numbers of a block of keys: of the mask, or scales
+  alignas(64) T key_numbers[kKeyElements<T>];  // of codes
+  alignas(64) T value_numbers[kKeyElements<T>];
   alignas(64) T max_scores[kMaxPartRows + kLaneCount<T>];
   T sums[kMaxPartRows];
   // Of each row of a panel: the largest score so far (0 if it is -infinity), and the factor by
@@ -47,8 +52,9 @@ inline int64_t rounded_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-// A part of attention.
-template <class T, class S>
+// A part of attention. S is the type of the queries and of the result; it is void if the dtype of
+// the result says it. K is the type of the keys and values, or of the numbers of their codes.
+template <class T, class S, class K = S>
 struct AttentionPart {
   static constexpr int L = kLaneCount<T>, W = kTileColumns<T>;
   const Attention& a;
@@ -56,7 +62,13 @@ struct AttentionPart {
   Cancellation& cancellation;
   int64_t batch, head, first, rows;  // `head` is a head of the keys, `first` the first row
   int64_t pitch;                     // elements from row to row of b.out
-  const S *key, *value;
+  // The keys and values of the current block: the first element, and the strides of rows and
+  // elements.
+  struct Block {
+    const K* data;
+    int64_t row, column;
+  };
+  Block key{}, value{};
   int64_t packed_keys = 0;  // the keys of the block that is packed
 
   AttentionPart(const Attention& attention, int64_t part, AttentionBuffers<T>& buffers,
@@ -68,19 +80,32 @@ struct AttentionPart {
         head(part / a.parts_of_head % a.heads),
         first(part % a.parts_of_head * a.part_rows),
         rows(smaller(a.part_rows, a.group * a.query_count - first)),
-        pitch(rounded_up(a.value_width, W)),
-        key(head_of(a.key, head)),
-        value(head_of(a.value, head)) {}
+        pitch(rounded_up(a.value_width, W)) {}
 
-  S* head_of(const husk_op_arg& tensor, int64_t index) const {
-    return static_cast<S*>(tensor.data) + batch * tensor.strides[0] + index * tensor.strides[1];
+  template <class E>
+  E* head_of(const husk_op_arg& tensor, int64_t index) const {
+    return static_cast<E*>(tensor.data) + batch * tensor.strides[0] + index * tensor.strides[1];
+  }
+  // Calls `use` with a null pointer to the type of the queries.
+  template <class Use>
+  void with_type(const Use& use) const {
+    if constexpr (!std::is_void_v<S>) {
+      use(static_cast<S*>(nullptr));
+    } else {
+      switch (a.out->dtype) {
+        case HUSK_F16: return use(static_cast<Half*>(nullptr));
+        case HUSK_BF16: return use(static_cast<BFloat16*>(nullptr));
+        default: return use(static_cast<float*>(nullptr));
+      }
+    }
   }
   // The query of a row of the part, and its head.
   int64_t query_of(int64_t row) const { return (first + row) % a.query_count; }
   int64_t head_of_row(int64_t row) const { return head * a.group + (first + row) / a.query_count; }
   // The address of a row in a tensor that has a row for each query.
-  S* row_of(const husk_op_arg& tensor, int64_t row) const {
-    return head_of(tensor, head_of_row(row)) + query_of(row) * tensor.strides[2];
+  template <class E>
+  E* row_of(const husk_op_arg& tensor, int64_t row) const {
+    return head_of<E>(tensor, head_of_row(row)) + query_of(row) * tensor.strides[2];
   }
   // The number of keys that some of the rows from `row` on see.
   int64_t keys_seen(int64_t row, int64_t count) const {
@@ -104,12 +129,15 @@ struct AttentionPart {
       b.max_scores[i] = -static_cast<T>(__builtin_inf());
       b.sums[i] = 0;
     }
-    const bool few = rows <= kFewRows && a.key.strides[3] == 1 && a.value.strides[3] == 1;
-    pack_queries(few);
+    const bool are_dense = a.key.strides[3] == 1 && a.value.strides[3] == 1;
+    const bool few = rows <= kFewRows && (are_dense || a.key_scales);
+    with_type([&](auto* type) { pack_queries(type, few); });
     const int64_t block = block_keys(), end = keys_seen(0, rows);
     for (int64_t start = 0; start < end; start += block) {
       const int64_t keys = smaller(block, end - start);
       if (cancellation.ends(rows * keys)) return;
+      key = block_of(a.key, start, keys, a.width, b.key_numbers);
+      value = block_of(a.value, start, keys, a.value_width, b.value_numbers);
       if (few) {
         switch (rows) {
           case 1: add_few<1>(start, keys); break;
@@ -118,43 +146,67 @@ struct AttentionPart {
           default: add_few<4>(start, keys);
         }
       } else {
-        pack_block(start, keys);
+        pack_block(keys);
         for (int64_t i = 0; i < rows; i += kTileRows) add_panel(i, start, keys);
       }
     }
-    for (int64_t i = 0; i < rows; ++i) write_row(i);
+    with_type([&](auto* type) {
+      for (int64_t i = 0; i < rows; ++i) write_row(type, i);
+    });
   }
 
   // Copies the queries: into panels, or one after another if there are few.
-  void pack_queries(bool few) {
+  template <class E>
+  void pack_queries(const E*, bool few) {
     const int64_t across = a.query.strides[2], along = a.query.strides[3];
     for (int64_t i = 0; few && i < rows; ++i)
       for (int64_t c = 0; c < a.width; ++c)
-        b.query[i * kMaxHeadWidth + c] = load_one(row_of(a.query, i) + c * along);
+        b.query[i * kMaxHeadWidth + c] = load_one(row_of<E>(a.query, i) + c * along);
     for (int64_t i = 0; !few && i < rows; i += kTileRows) {
       T* panel = b.query + i * a.width;
       const int count = static_cast<int>(smaller(kTileRows, rows - i));
       if (query_of(i) + count <= a.query_count) {  // all rows belong to one head
-        pack<T, S, kTileRows>(row_of(a.query, i), across, along, count, a.width, panel);
+        pack<T, E, kTileRows>(row_of<E>(a.query, i), across, along, count, a.width, panel);
         continue;
       }
       for (int64_t c = 0; c < a.width; ++c)
         for (int r = 0; r < kTileRows; ++r)
-          panel[c * kTileRows + r] = r < count ? load_one(row_of(a.query, i + r) + c * along)
+          panel[c * kTileRows + r] = r < count ? load_one(row_of<E>(a.query, i + r) + c * along)
                                                : T(0);
     }
   }
 
-  // Packs a block of keys into panels of W keys, and its values into panels of W elements.
-  void pack_block(int64_t start, int64_t keys) {
+  // The keys from `start` on, or the values. Codes become numbers in `to`.
+  Block block_of(const husk_op_arg& tensor, int64_t start, int64_t keys, int64_t width, T* to) {
+    if constexpr (std::is_same_v<K, float>) {
+      if (tensor.dtype == HUSK_I8) return numbers_of<Int8Code>(tensor, start, keys, width, to);
+      if (tensor.dtype == HUSK_F8E4M3FN)
+        return numbers_of<Float8Code>(tensor, start, keys, width, to);
+    }
+    return {head_of<K>(tensor, head) + start * tensor.strides[2], tensor.strides[2],
+            tensor.strides[3]};
+  }
+  template <class Code>
+  Block numbers_of(const husk_op_arg& tensor, int64_t start, int64_t keys, int64_t width, T* to) {
+    const int64_t row = rounded_up(width, W), column = tensor.strides[3];
+    const Code* from = head_of<Code>(tensor, head) + start * tensor.strides[2];
+    for (int64_t j = 0; j < keys; ++j, from += tensor.strides[2]) {
+      T* numbers = to + j * row;
+      for (int64_t c = 0; c < width; c += L)
+        store(numbers + c, load_part<T>(from + c * column, column, smaller(L, width - c)));
+    }
+    return {to, row, 1};
+  }
+
+  // Packs the block of keys into panels of W keys, and its values into panels of W elements.
+  void pack_block(int64_t keys) {
     packed_keys = keys;
     for (int64_t j = 0; j < keys; j += W)
-      pack<T, S, W>(key + (start + j) * a.key.strides[2], a.key.strides[2], a.key.strides[3],
+      pack<T, K, W>(key.data + j * key.row, key.row, key.column,
                     static_cast<int>(smaller(W, keys - j)), a.width, b.key + j * a.width);
     for (int64_t c = 0; c < a.value_width; c += W)
-      pack<T, S, W>(value + start * a.value.strides[2] + c * a.value.strides[3], a.value.strides[3],
-                    a.value.strides[2], static_cast<int>(smaller(W, a.value_width - c)), keys,
-                    b.value + c * keys);
+      pack<T, K, W>(value.data + c * value.column, value.column, value.row,
+                    static_cast<int>(smaller(W, a.value_width - c)), keys, b.value + c * keys);
   }
 
   // Adds a block of keys to the results of the panel of rows from `row` on.
@@ -176,7 +228,9 @@ struct AttentionPart {
       else
         score_tile<R, 1>(query, b.key + j * a.width, b.scores + j);
     }
+    multiply_scores(a.key_scales, count, start, keys);
     soften(row, count, start, keys);
+    multiply_scores(a.value_scales, count, start, keys);
     for (int64_t c = 0; c < a.value_width; c += W) {
       T* out = b.out + row * pitch + c;
       if (a.value_width - c > L)
@@ -206,6 +260,21 @@ struct AttentionPart {
         T* to = out + r * pitch + c * L;
         store(to, load(to) * b.shrink[r] + total[r][c]);
       }
+    }
+  }
+
+  // Multiplies the scores or weights of `count` rows with the scales of keys or values, if these
+  // have any.
+  void multiply_scores(const husk_op_arg* scales, int64_t count, int64_t start, int64_t keys) {
+    if (!scales) return;
+    const int64_t step = scales->strides[2], padded = rounded_up(keys, L);
+    const float* from = head_of<const float>(*scales, head) + start * step;
+    for (int64_t j = 0; j < keys; ++j) b.mask[j] = static_cast<T>(from[j * step]);
+    for (int64_t j = keys; j < padded; ++j) b.mask[j] = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      T* scores = b.scores + i * kMaxKeys;
+      for (int64_t j = 0; j < padded; j += L)
+        store(scores + j, load(scores + j) * load(b.mask + j));
     }
   }
 
@@ -256,8 +325,11 @@ struct AttentionPart {
       read_mask(static_cast<const float*>(a.mask->data) + at, keys,
                 [](auto* from) { return static_cast<T>(*from); });
     else
-      read_mask(static_cast<const S*>(a.mask->data) + at, keys,
-                [](auto* from) { return static_cast<T>(load_one(from)); });
+      with_type([&](auto* type) {
+        using E = std::remove_reference_t<decltype(*type)>;
+        read_mask(static_cast<const E*>(a.mask->data) + at, keys,
+                  [](auto* from) { return static_cast<T>(load_one(from)); });
+      });
     int64_t j = 0;
     for (; j + L <= keys; j += L) store(scores + j, load(scores + j) + load(b.mask + j));
     for (; j < keys; ++j) scores[j] += b.mask[j];
@@ -275,24 +347,25 @@ struct AttentionPart {
   // Adds a block of keys, which is read in place, to the results of all R rows.
   template <int R>
   void add_few(int64_t start, int64_t keys) {
-    const int64_t key_row = a.key.strides[2], value_row = a.value.strides[2];
-    const S *key_at = key + start * key_row, *value_at = value + start * value_row;
     for (int64_t i = 0; i < R * kMaxKeys; i += L) store(b.scores + i, Vector<T>{});
-    add_columns<T, T, T, S, R>(b.query, kMaxHeadWidth, key_at, key_row, a.width, keys, b.scores,
+    add_columns<T, T, T, K, R>(b.query, kMaxHeadWidth, key.data, key.row, a.width, keys, b.scores,
                                kMaxKeys);
     for (int64_t i = 0; i < R * kMaxKeys; i += L)
       store(b.scores + i, load(b.scores + i) * static_cast<T>(a.scale));
+    multiply_scores(a.key_scales, R, start, keys);
     soften(0, R, start, keys);
+    multiply_scores(a.value_scales, R, start, keys);
     for (int64_t i = 0; i < R; ++i) {
       T* out = b.out + i * pitch;
       for (int64_t c = 0; c < pitch; c += L) store(out + c, load(out + c) * b.shrink[i]);
     }
-    add_rows<T, T, T, S, R>(b.scores, kMaxKeys, value_at, value_row, keys, a.value_width, b.out,
+    add_rows<T, T, T, K, R>(b.scores, kMaxKeys, value.data, value.row, keys, a.value_width, b.out,
                             pitch);
   }
 
-  void write_row(int64_t row) {
-    S* to = row_of(*a.out, row);
+  template <class E>
+  void write_row(const E*, int64_t row) {
+    E* to = row_of<E>(*a.out, row);
     const int64_t step = a.out->strides[3];
     const T factor = b.sums[row] == 0 ? T(0) : 1 / b.sums[row], *from = b.out + row * pitch;
     int64_t c = 0;
@@ -310,21 +383,24 @@ struct AttentionPart {
   }
 };
 
-template <class T, class S>
+template <class T, class S, class K = S>
 void run_attention_of(const Attention& attention, int64_t part, Cancellation& cancellation,
                       void* scratch) {
   static_assert(sizeof(AttentionBuffers<T>) <= kAttentionScratch, "core/scratch.h");
   auto& buffers = *static_cast<AttentionBuffers<T>*>(scratch);
-  AttentionPart<T, S>(attention, part, buffers, cancellation).run();
+  AttentionPart<T, S, K>(attention, part, buffers, cancellation).run();
 }
 
 void run_attention(const Attention& attention, int64_t part, Cancellation& cancellation,
                    void* scratch) {
+  if (attention.key_scales)
+    return run_attention_of<float, void, float>(attention, part, cancellation, scratch);
   switch (attention.out->dtype) {
     case HUSK_F16: return run_attention_of<float, Half>(attention, part, cancellation, scratch);
     case HUSK_BF16:
       return run_attention_of<float, BFloat16>(attention, part, cancellation, scratch);
-    case HUSK_F32: return run_attention_of<float, float>(attention, part, cancellation, scratch);
+    case HUSK_F32:
+      return run_attention_of<float, void, float>(attention, part, cancellation, scratch);
     default: return run_attention_of<double, double>(attention, part, cancellation, scratch);
   }
 }

@@ -1,0 +1,93 @@
+"""Keys and values that a program dequantizes: codes of 8 bits with a scale for each key and head.
+
+A program computes `codes.to(float) * scales[..., None]`, possibly followed by a conversion to the
+type of the queries. Attention then takes codes and scales: a scale is the same for all elements of
+a key, so that it can be multiplied with the scores, and the scale of a value with the weights of
+its key. The conversion to the type of the queries rounds; attention on codes does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from ..inductor.layouts import known_equal
+
+if TYPE_CHECKING:
+  import torch
+
+
+def dequantized(
+  call: torch.fx.Node, arguments: dict[str, Any], codes: frozenset[str]
+) -> dict[str, torch.fx.Node]:
+  """What a call of attention takes instead of dequantized keys and values: `key`, `value`,
+  `key_scales` and `value_scales`. It is empty if they are no codes of one of the types `codes`.
+  The arguments of the call are not changed."""
+  found: dict[str, torch.fx.Node] = {}
+  for name in ("key", "value"):
+    pair = _codes_and_scales(arguments[name])
+    if pair is None:
+      return {}
+    found[name], found[f"{name}_scales"] = pair
+  kinds = {str(found[name].meta["val"].dtype).removeprefix("torch.") for name in ("key", "value")}
+  query = arguments["query"].meta["val"]
+  if len(kinds) != 1 or not kinds <= codes or query.dim() != 4 or query.dtype.itemsize > 4:
+    return {}
+  # The program may write the codes, of which it has made a copy that attention would not read.
+  if any(_writes(node) for node in _between(found.values(), call)):
+    return {}
+  return found
+
+
+def _codes_and_scales(node: Any) -> tuple[torch.fx.Node, torch.fx.Node] | None:
+  import torch
+
+  product = _unconverted(node)
+  if product.target is not torch.ops.aten.mul.Tensor:
+    return None
+  for left, right in (product.args, product.args[::-1]):
+    if not isinstance(left, torch.fx.Node) or not isinstance(right, torch.fx.Node):
+      continue
+    codes = _unconverted(left)
+    if codes.meta["val"].dtype.itemsize != 1 or codes is left:
+      continue
+    if right.target is not torch.ops.aten.unsqueeze.default:
+      continue
+    scales: Any = right.args[0]
+    dim, shape = right.args[1], codes.meta["val"].shape
+    value = scales.meta["val"]
+    if (
+      dim in (-1, len(shape) - 1)
+      and value.dtype == torch.float32
+      and value.dim() == len(shape) - 1
+      and all(map(known_equal, value.shape, shape))
+    ):
+      return codes, scales
+  return None
+
+
+def _unconverted(node: Any) -> torch.fx.Node:
+  """The tensor of which a node is a conversion to another type."""
+  import torch
+
+  aten = torch.ops.aten
+  conversions = (aten.to.dtype, aten._to_copy.default, aten.to.dtype_layout)
+  while node.target in conversions:
+    node = node.args[0]
+  return node
+
+
+def _between(nodes: Iterable[torch.fx.Node], end: torch.fx.Node) -> Iterator[torch.fx.Node]:
+  """The nodes after the last of `nodes` and before `end`."""
+  remaining = set(nodes)
+  for node in end.graph.nodes:
+    if node is end:
+      return
+    if not remaining:
+      yield node
+    remaining.discard(node)
+
+
+def _writes(node: torch.fx.Node) -> bool:
+  schema = getattr(node.target, "_schema", None)
+  return schema is not None and bool(schema.is_mutable)
