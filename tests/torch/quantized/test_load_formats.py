@@ -12,6 +12,7 @@ import pytest
 import torch
 from checkpoint_writer import FORMATS, K, N, fields_of
 from husk import quantized
+from husk.quantized import schemes
 from husk.quantized.layers import Rounding
 
 
@@ -303,3 +304,38 @@ def test_experts_that_are_apart(tmp_path, name):
   path = checkpoint_writer.folder(tmp_path / "1", lost, config)
   with pytest.raises(quantized.CheckpointError, match="is experts.1.up_proj.weight, a part of"):
     quantized.load(path, Mixture())
+
+
+@pytest.mark.parametrize("scheme", ["int8", "int4", "fp8"])
+def test_floats_become_codes_one_by_one(scheme, tmp_path):
+  """`quantize` makes the codes that an export makes of the whole model, some rows at a time."""
+
+  class Model(torch.nn.Module):
+    def __init__(self):
+      super().__init__()
+      self.table, self.up = torch.nn.Embedding(70, 64), torch.nn.Linear(64, 48)
+      self.head = torch.nn.Linear(64, 70, bias=False)
+      self.head.weight = self.table.weight
+      self.small = torch.nn.Linear(8, 4)
+
+  torch.manual_seed(0)
+  tensors = {name: one.detach().clone() for name, one in Model().state_dict().items()}
+  del tensors["head.weight"]
+  path = checkpoint_writer.folder(tmp_path / "model", tensors, {})
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(schemes, "_AT_ONCE", 700)  # ten rows
+    model = quantized.load(path, Model(), quantize={"up": "none", "*": scheme})
+  assert type(model.table).__name__ == "QuantizedEmbedding"
+  assert type(model.head).__name__ == "QuantizedLinear"
+  assert type(model.up) is type(model.small) is torch.nn.Linear
+  expected = schemes.SCHEMES[scheme](tensors["table.weight"])
+  found = model.table.weight
+  assert torch.equal(found.codes.view(torch.uint8), expected.codes.view(torch.uint8))
+  assert torch.equal(found.scales.float(), expected.scales.float())
+  assert found.codes.data_ptr() == model.head.weight.codes.data_ptr()
+  tensors["table.weight"][3, 4] = torch.nan
+  path = checkpoint_writer.folder(tmp_path / "nan", tensors, {})
+  with pytest.raises(quantized.CheckpointError, match="'table.weight' has numbers that are NaN"):
+    quantized.load(path, Model(), quantize=scheme)
+  with pytest.raises(ValueError, match="quantize='int3': give one of 'int8'"):
+    quantized.load(path, Model(), quantize="int3")

@@ -101,3 +101,15 @@ def test_the_log_and_the_artifact_name_the_formats(tmp_path, caplog):
   (metadata,) = [line for line in text.splitlines() if "husk.weights" in line]
   assert "up.weight: int8 with a scale for a row, 8704 bytes" in metadata
   assert "down.weight: int4" in metadata and "head.weight" in metadata
+
+
+def test_numbers_without_codes_are_refused(tmp_path):
+  model = Model().eval()
+  with torch.no_grad():
+    model.up.weight[3, 4] = torch.inf
+  arguments = (torch.zeros(2, 3, dtype=torch.int64),)
+  path = tmp_path / "model.husk"
+  with pytest.raises(ValueError, match="the weight 'up.weight' has numbers that are NaN or inf"):
+    husk.export(model, arguments, path, quantize="int4")
+  assert not path.exists()
+  husk.export(model, arguments, path, quantize={"up.weight": "none", "*": "int4"})

@@ -189,7 +189,7 @@ _TRITON = {"bfloat16": "tl.bfloat16", "float16": "tl.float16"}
 def supports(target: Target, call: Call) -> bool:
   """Whether a template computes a call of the operator in a program."""
   found = _format(call.bits, call.weight.dtype)
-  if found is None or _name(call.input.dtype) not in found.numbers or call.values is not None:
+  if found is None or name_of(call.input.dtype) not in found.numbers or call.values is not None:
     return False
   if target.capability < found.capability:
     return False
@@ -222,12 +222,18 @@ def _depth(format: Format, bytes: int, group: int) -> int | None:
   return None
 
 
-def _name(dtype: torch.dtype) -> str:
+def name_of(dtype: torch.dtype) -> str:
+  """The name of a dtype, as in "bfloat16"."""
   return str(dtype).removeprefix("torch.")
 
 
 def _format(bits: int, dtype: Any) -> Format | None:
-  return _BY_CODES.get((bits, _name(dtype)))
+  return _BY_CODES.get((bits, name_of(dtype)))
+
+
+def place_of_format(bits: int, dtype: torch.dtype) -> int:
+  """The place of a kind of codes in FORMATS."""
+  return FORMATS.index(_BY_CODES[bits, name_of(dtype)])
 
 
 def _part(format: Format, k: int, group: int) -> int | None:
@@ -586,11 +592,16 @@ _TILES = (
 """
 )
 
-# Takes the even elements of pairs and the odd ones apart.
+# Takes the even elements of pairs, the words of `x`, and the odd ones apart.
 _PAIRS = (
   'tl.inline_asm_elementwise("prmt.b32 $0, $2, $3, 0x5410; prmt.b32 $1, $2, $3, 0x7632;", '
   '"=r,=r,r,r", [x], dtype=({kind}, {kind}), is_pure=True, pack=2)'
 )
+
+
+def pairs(kind: str) -> str:
+  """The call of Triton's that takes the pairs `x` of numbers of the dtype `kind` apart."""
+  return _PAIRS.format(kind=_TRITON[kind])
 
 
 def _source(text: str, format: Format, kind: str, factors: str) -> str:
@@ -605,7 +616,7 @@ def _source(text: str, format: Format, kind: str, factors: str) -> str:
     "NUMBERS": format.call(kind),
     "FACTORS": factors,
     "KIND": _TRITON[kind],
-    "PAIRS": _PAIRS.format(kind=_TRITON[kind]),
+    "PAIRS": pairs(kind),
     "TOTALS": totals,
     "TOTAL": total,
   }.items():
@@ -686,7 +697,7 @@ def _lowered(target: Target, *arguments: InductorObject) -> InductorObject:
     ir.FlexibleLayout.contiguous_strides(shape),
   )
   is_scaled = name == "tiles" and (call.group < k or zeros is not None)
-  kind = _name(x.get_dtype())
+  kind = name_of(x.get_dtype())
   choices: list[Any] = []
   _template(
     name, FORMATS.index(found), kind, is_scaled, is_scaled and zeros is not None

@@ -89,7 +89,7 @@ class Recognised:
     count = f"weights that are computed in each run: {self.not_found}"
     return [f"{count}; their codes and scales were not found"]
 
-  def _codes(self, product: _Product, reached: _Reached, constants: Constants) -> Codes | None:
+  def _codes(self, product: _Product, reached: Reached, constants: Constants) -> Codes | None:
     """The codes of a weight; None if it has none and gets none."""
     is_made_of_codes = any(map(_has_codes, reached.leaves))
     scheme = schemes.scheme_of(self.quantize, reached.name())
@@ -107,11 +107,13 @@ class Recognised:
         codes = codes_of_packed(product.node.target, matrix, product.group, scales)
       else:
         search = codes_of if product.groups is None else stacks.codes_of_stack
-        codes = search(matrix, list(results.values())) if is_made_of_codes else None
+        made_from = [*results.values(), *_numbers(reached)]
+        codes = search(matrix, made_from) if is_made_of_codes else None
       if codes is None and scheme is not None:
         if product.groups is None:
-          codes = scheme(matrix.float())
+          codes = schemes.by_rows(scheme, reached.name(), matrix)
         else:
+          schemes.check_finite(reached.name(), matrix)
           codes = stacks.codes_by_scheme(matrix, scheme)
       self.found[key] = codes
       if codes is None:
@@ -124,7 +126,7 @@ class Recognised:
     return self.found[key]
 
   def _match(
-    self, product: _Product, codes: Codes, reached: _Reached, constants: Constants
+    self, product: _Product, codes: Codes, reached: Reached, constants: Constants
   ) -> _Match:
     """A product with what multiplies its columns by constants: then the codes alone were its
     weight, and the scales stand there."""
@@ -159,7 +161,7 @@ class _Match:
   replaced: list[str]
 
 
-def _replaced_by(product: _Product, reached: _Reached) -> list[str]:
+def _replaced_by(product: _Product, reached: Reached) -> list[str]:
   """The names of the nodes that a call in place of a product replaces."""
   read = product.groups and product.groups.read
   return [node.name for node in (product.node, *reached.nodes, *([read] if read else []))]
@@ -188,7 +190,7 @@ def _own_codes(product: _Product) -> _OwnCodes | None:
 
 def _factor_after(
   product: _Product, n: int, constants: Constants
-) -> tuple[torch.fx.Node, torch.Tensor, _Reached] | None:
+) -> tuple[torch.fx.Node, torch.Tensor, Reached] | None:
   """The node that multiplies a product with constants, one for each column or one for all; the
   n x 1 or 1 x 1 constants, and what they are computed from. None if there is no such node."""
   import torch
@@ -296,14 +298,10 @@ def _stack_product(node: torch.fx.Node, order: Order) -> _Product | None:
   return _Product(node, input, stack, None, has_rows, groups)
 
 
-# A smaller weight of floats stays as it is.
-_LEAST_ELEMENTS = 1024
-
-
-def _is_worth_codes(product: _Product, reached: _Reached) -> bool:
+def _is_worth_codes(product: _Product, reached: Reached) -> bool:
   """Whether a weight is a matrix of floats in memory, and not a small one."""
   matrix = product.weight.meta["val"]
-  is_small = matrix.numel() < _LEAST_ELEMENTS or min(matrix.shape[-2:]) <= 1
+  is_small = matrix.numel() < schemes.LEAST_ELEMENTS or min(matrix.shape[-2:]) <= 1
   return len(reached.leaves) == 1 and not is_small
 
 
@@ -318,7 +316,7 @@ def _has_codes(leaf: torch.Tensor) -> bool:
 
 
 @dataclasses.dataclass
-class _Reached:
+class Reached:
   """What a node is computed from: constants, with their names, and nodes in their order."""
 
   leaves: dict[torch.Tensor, str]
@@ -377,13 +375,13 @@ class Constants:
     # another has computed. In a program without such operators, it can be evaluated.
     self.is_behind_writes = False
 
-  def leading_to(self, *ends: torch.fx.Node | None) -> _Reached | None:
+  def leading_to(self, *ends: torch.fx.Node | None) -> Reached | None:
     """What nodes are computed from, if these are constants alone, and at least one."""
     nodes: dict[torch.fx.Node, None] = {}
     leaves: dict[torch.Tensor, str] = {}
     if not all(self._visit(one, nodes, leaves) for one in ends if one is not None) or not leaves:
       return None
-    return _Reached(leaves, list(nodes))
+    return Reached(leaves, list(nodes))
 
   def _visit(
     self, node: torch.fx.Node, nodes: dict[torch.fx.Node, None], leaves: dict[torch.Tensor, str]
@@ -405,7 +403,7 @@ class Constants:
     nodes[node] = None
     return True
 
-  def results(self, reached: _Reached) -> dict[torch.fx.Node, torch.Tensor]:
+  def results(self, reached: Reached) -> dict[torch.fx.Node, torch.Tensor]:
     """The tensors of all nodes."""
     import torch
 
@@ -421,9 +419,19 @@ class Constants:
     return {node: value for node, value in results.items() if isinstance(value, torch.Tensor)}
 
 
+def _numbers(reached: Reached) -> list[torch.Tensor]:
+  """The numbers that operators take, each as a tensor: one may be the scale of a whole weight."""
+  import torch
+
+  found = {
+    value for node in reached.nodes for value in node.args if isinstance(value, float) and value
+  }
+  return [torch.tensor(value) for value in sorted(found)]
+
+
 def _reached_products(
   exported: ExportedProgram,
-) -> tuple[Constants, list[tuple[_Product, _Reached | None]]]:
+) -> tuple[Constants, list[tuple[_Product, Reached | None]]]:
   constants = Constants(exported)
   products = [(one, constants.leading_to(one.weight, one.scales)) for one in _products(exported)]
   return constants, products

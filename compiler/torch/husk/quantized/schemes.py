@@ -16,6 +16,8 @@ from .unwrapped import restored
 if TYPE_CHECKING:
   import torch
 
+# A smaller weight of floats stays as it is.
+LEAST_ELEMENTS = 1024
 # The elements that share a scale in codes of 4 bits, if they divide a row.
 _GROUP = 32
 
@@ -53,6 +55,35 @@ def _fp8(matrix: torch.Tensor) -> Codes:
   dtype = torch.float8_e4m3fn
   scales = _or_one(matrix.abs().amax(1, keepdim=True) / torch.finfo(dtype).max)
   return Codes(8, matrix.shape[1], (matrix / scales).to(dtype), scales)
+
+
+# A scheme makes codes of so many elements at a time, since it takes several times their memory.
+_AT_ONCE = 1 << 21
+
+
+def check_finite(name: str, weight: torch.Tensor) -> None:
+  """Raises ValueError if a weight has numbers for which there are no codes."""
+  import torch
+
+  if not bool(torch.isfinite(weight).all()):
+    raise ValueError(
+      f"quantize=: the weight {name!r} has numbers that are NaN or infinite, of which no codes are "
+      f'made; quantize={{{name!r}: "none", ...}} leaves it as it is'
+    )
+
+
+def by_rows(scheme: Callable[[torch.Tensor], Codes], name: str, matrix: torch.Tensor) -> Codes:
+  """The codes that a scheme makes of a weight in any type of floats, some rows at a time. A row has
+  scales of its own in each scheme. Raises ValueError if a number is NaN or infinite."""
+  import torch
+
+  check_finite(name, matrix)
+  n, k = matrix.shape
+  parts = [scheme(part.float()) for part in matrix.split(max(1, _AT_ONCE // max(k, 1)))]
+  # Scales are in f16 if that has those of all rows.
+  dtype = max((one.scales.dtype for one in parts), key=lambda one: one.itemsize)
+  scales = torch.cat([one.scales.to(dtype) for one in parts])
+  return Codes(parts[0].bits, parts[0].group, torch.cat([one.codes for one in parts]), scales)
 
 
 def _or_one(scales: torch.Tensor) -> torch.Tensor:

@@ -68,7 +68,8 @@ class GgufFile:
       beginning = file.read(len(_MAGIC))
       if beginning != _MAGIC:
         raise CheckpointError(
-          f"{self.path} is no GGUF file: it begins with {beginning!r}, not {_MAGIC!r}"
+          f"{self.path} is no GGUF file: it begins with {beginning!r}, not {_MAGIC!r}; "
+          "download it again"
         )
       # The mapping is private: torch wants memory that could be written.
       self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
@@ -128,7 +129,10 @@ class _Reader:
   def fits(self, count: int, least: int, what: str) -> None:
     left = len(self.data) - self.at
     if count * least > left:
-      self.fail(f"it says that {count} {what} follow, but {left} bytes are left: it is cut short")
+      self.fail(
+        f"it says that {count} {what} follow, but {left} bytes are left: it is cut short, download "
+        "it again"
+      )
 
   def numbers(self, kind: str, count: int, what: str) -> tuple[Any, ...]:
     size = struct.calcsize("<" + kind)
@@ -202,6 +206,6 @@ def _placed(
   if begin + offset + size > len(reader.data):
     reader.fail(
       f"{name!r} ends at byte {begin + offset + size:,}, but the file has {len(reader.data):,}: "
-      "it is cut short"
+      "it is cut short, download it again"
     )
   return GgufTensor(name, shape, block, begin + offset, size)

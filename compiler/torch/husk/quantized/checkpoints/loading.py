@@ -9,11 +9,13 @@ import dataclasses
 import logging
 import pathlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from .. import schemes
+from ..codes import Codes
 from ..layers import QuantizedEmbedding, QuantizedLinear, QuantizedWeight, Rounding, with_computed
 from .errors import CheckpointError, listed
 from .experts import stacked
@@ -33,6 +35,7 @@ def load(
   activations: str = "exact",
   quantization: Mapping[str, Any] | None = None,
   dtype: torch.dtype | None = None,
+  quantize: str | Mapping[str, Any] | None = None,
 ) -> torch.nn.Module:
   """Loads a checkpoint with weights of 8 and 4 bits into a model, and returns the model.
 
@@ -53,6 +56,8 @@ def load(
   quantization: the quantization_config, if no file beside the tensors has one.
   dtype: in which type a model that transformers makes computes; by default that of config.json, and
     f32 for a GGUF file.
+  quantize: the option of husk.export, "int4" for instance: floats of linear layers and embeddings
+    become codes one by one, so that they are never all in memory.
 
   The logger "husk" reports what was loaded. Raises CheckpointError, and leaves the model as it is,
   if a file is damaged or is of a kind that does not load, if a tensor of the checkpoint is for no
@@ -62,12 +67,14 @@ def load(
     raise ValueError(
       f"activations={activations!r}: give one of {', '.join(map(repr, _ACTIVATIONS))}"
     )
+  quantize = {"*": quantize} if isinstance(quantize, str) else quantize or {}
+  schemes.check(quantize)
   source = source_of(path, names, quantization)
   if model is None:
     model = source.build(dtype)
   elif dtype is not None:
     raise ValueError("dtype= is for a model that transformers makes: this one has its own")
-  plan = _Plan(model, path, activations == "quantized")
+  plan = _Plan(model, path, activations == "quantized", quantize)
   entries = plan.checked(list(source.entries(plan.classes_of)))
   plan.read(entries)
   return plan.commit()
@@ -84,8 +91,14 @@ class _Place:
 class _Plan:
   """What is to become of a model."""
 
-  def __init__(self, model: torch.nn.Module, path: pathlib.Path, rounds: bool) -> None:
-    self.model, self.path, self.rounds = model, path, rounds
+  def __init__(
+    self,
+    model: torch.nn.Module,
+    path: pathlib.Path,
+    rounds: bool,
+    quantize: Mapping[str, Any],
+  ) -> None:
+    self.model, self.path, self.rounds, self.quantize = model, path, rounds, quantize
     self.tensors: dict[str, torch.Tensor] = {
       name: one for name, one in model.state_dict(keep_vars=True).items() if _is_tensor(one)
     }
@@ -190,11 +203,31 @@ class _Plan:
         logger.info("%s: %d of %d weights, %s", self.path, number, len(entries), entry.target)
       found = entry.read(tuple(self.tensors[entry.target].shape))
       if isinstance(found, torch.Tensor):
-        self._take_numbers(entry, names_of[id(entry)], found)
-      else:
-        codes.append((entry, found))
+        scheme = self._scheme(names_of[id(entry)], found)
+        if scheme is None:
+          self._take_numbers(entry, names_of[id(entry)], found)
+          continue
+        try:
+          found = Weight(schemes.by_rows(scheme, entry.target, found))
+        except ValueError as error:
+          raise CheckpointError(f"{self.path}: {error}") from None
+      codes.append((entry, found))
     for entry, found in codes:
       self._take_codes(entry, names_of[id(entry)], found, codes)
+
+  def _scheme(
+    self, names: Sequence[str], found: torch.Tensor
+  ) -> Callable[[torch.Tensor], Codes] | None:
+    """What makes codes of the floats of a weight, which `quantize` asks for; None if it stays as it
+    is. An export looks at the others."""
+    if not self.quantize or found.dim() != 2 or not found.is_floating_point():
+      return None
+    if found.numel() < schemes.LEAST_ELEMENTS or min(found.shape) <= 1:
+      return None
+    places = [self.places[name] for name in names]
+    if not all(one.attribute == "weight" and _is_plain_layer(one.module) for one in places):
+      return None
+    return schemes.scheme_of(self.quantize, names[0])
 
   def _take_numbers(self, entry: Entry, names: Sequence[str], found: torch.Tensor) -> None:
     first = self.tensors[entry.target]

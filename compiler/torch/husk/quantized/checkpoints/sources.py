@@ -267,7 +267,9 @@ def _layouts_of(tensor: StoredTensor) -> Iterator[Layout]:
 def source_of(path: pathlib.Path, names: Names, quantization: Mapping[str, Any] | None) -> Source:
   """The checkpoint at a path."""
   if not path.exists():
-    raise CheckpointError(f"{path} is not there")
+    raise CheckpointError(
+      f"{path} is not there: give a GGUF file, a file of safetensors, or a folder with such files"
+    )
   if path.is_file() and path.suffix == ".gguf":
     if quantization is not None:
       raise CheckpointError(

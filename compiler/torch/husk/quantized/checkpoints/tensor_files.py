@@ -69,7 +69,9 @@ class TensorFiles:
       try:
         self._open = path, safe_open(path, framework="pt")
       except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path} does not open as safetensors: {error}") from error
+        raise CheckpointError(
+          f"{path} does not open as safetensors ({error}): download it again"
+        ) from error
     return self._open[1]
 
 
@@ -89,13 +91,17 @@ def _files(path: pathlib.Path) -> dict[pathlib.Path, set[str] | None]:
       assert names is not None
       names.add(name)
     if lost := [str(file.name) for file in found if not file.is_file()]:
-      raise CheckpointError(f"{path.parent} lacks {listed(lost)}, which {path.name} names")
+      raise CheckpointError(
+        f"{path.parent} lacks {listed(lost)}, which {path.name} names: download the rest"
+      )
     return found
   if not path.is_dir():
     return {path: None}
   files = [path / _SINGLE] if (path / _SINGLE).is_file() else sorted(path.glob("*.safetensors"))
   if not files:
-    raise CheckpointError(f"{path} has neither {_INDEX} nor a file *.safetensors")
+    raise CheckpointError(
+      f"{path} has neither {_INDEX} nor a file *.safetensors: give the folder of a checkpoint"
+    )
   return dict.fromkeys(files)
 
 
@@ -104,7 +110,7 @@ def json_of(path: pathlib.Path) -> dict[str, Any]:
   try:
     value = json.loads(path.read_text(encoding="utf-8"))
   except (OSError, ValueError) as error:
-    raise CheckpointError(f"{path} is no JSON: {error}") from error
+    raise CheckpointError(f"{path} is no JSON ({error}): download it again") from error
   if not isinstance(value, dict):
     raise CheckpointError(f"{path} holds no object of JSON")
   return value
