@@ -8,6 +8,7 @@
 
 #include "ops/arguments.h"
 #include "ops/fft_plan.h"
+#include "ops/group.h"
 #include "ops/op_library.h"
 #include "ops/scratch.h"
 
@@ -194,7 +195,7 @@ husk_status execute(const Device& device, const Cufft& cufft, FftPlan* plan, voi
       cufft.cufftXtExec(plan->plan, input, transform.out, transform.direction), "cufftXtExec");
   const CUresult recorded = device.driver.cuEventRecord(plan->used, as_stream(stream));
   // Without the event nobody knows when the plan may be destroyed, so the work ends now.
-  if (recorded != CUDA_SUCCESS) device.driver.cuStreamSynchronize(as_stream(stream));
+  if (recorded != CUDA_SUCCESS) let_end(device, {as_stream(stream), nullptr});
   HUSK_TRY(status);
   return driver_failed(recorded, "cuEventRecord");
 }

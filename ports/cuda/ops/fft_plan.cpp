@@ -1,5 +1,7 @@
 #include "ops/fft_plan.h"
 
+#include "ops/group.h"
+
 namespace husk::cuda {
 
 void FftPlanCache::destroy(const Device& device, const Cufft& cufft) {
@@ -56,7 +58,9 @@ husk_status FftPlanCache::make(const Cufft& cufft, const FftKey& key, const char
 husk_status FftPlanCache::drop(const Device& device, const Cufft& cufft, FftPlan* plan,
                                husk_error* error) {
   if (plan->used) {
-    const CUresult result = device.driver.cuEventSynchronize(plan->used);
+    husk_status of_group = HUSK_OK;
+    const CUresult result = synchronize(device, {nullptr, plan->used}, &of_group, error);
+    HUSK_TRY(of_group);
     if (result != CUDA_SUCCESS)
       return driver_fail(device.driver, error, result, "cuEventSynchronize",
                          "a plan of a Fourier transform");

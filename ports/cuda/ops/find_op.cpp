@@ -5,6 +5,7 @@
 #include <husk/detail/struct_size.h>
 
 #include "device.h"
+#include "ops/collective.h"
 #include "ops/convolution.h"
 #include "ops/fft.h"
 #include "ops/linalg.h"
@@ -25,7 +26,8 @@ struct OpFamily {
 constexpr OpFamily kFamilies[] = {{find_matmul, open_matmul},
                                   {find_convolution, open_convolution},
                                   {find_linalg, open_linalg},
-                                  {find_fft, open_fft}};
+                                  {find_fft, open_fft},
+                                  {find_collective, open_collective}};
 static_assert(std::size(kFamilies) == kOpLibraries);
 
 }  // namespace

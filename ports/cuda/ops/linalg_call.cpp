@@ -6,6 +6,7 @@
 #include <husk/detail/dtype.h>
 
 #include "ops/arguments.h"
+#include "ops/group.h"
 
 namespace husk::cuda {
 
@@ -270,10 +271,12 @@ husk_status LinalgCall::check(cusolverStatus_t status, const char* call) const {
 
 husk_status LinalgCall::check_host_work(cusolverStatus_t status, const char* call) const {
   if (host_bytes_ == 0) return check(status, call);
-  const CUresult waited = device_.driver.cuStreamSynchronize(stream_);
+  husk_status of_group = HUSK_OK;
+  const CUresult waited = synchronize(device_, {stream_, nullptr}, &of_group, error_);
   // A second attempt follows a first one that fails, so that the memory is free on a device that is
   // not lost.
   if (waited != CUDA_SUCCESS) device_.driver.cuStreamSynchronize(stream_);
+  HUSK_TRY(of_group);
   HUSK_TRY(check(status, call));
   return driver_status(waited, "cuStreamSynchronize");
 }
@@ -290,6 +293,7 @@ husk_status LinalgCall::read_ints(const int32_t* from, int64_t count, const Look
   constexpr int64_t kPart = static_cast<int64_t>(sizeof part / sizeof part[0]);
   for (int64_t done = 0; done < count; done += kPart) {
     const int64_t length = count - done < kPart ? count - done : kPart;
+    if (device_.group) HUSK_TRY(group_wait(device_, {stream_, nullptr}, false, error_));
     HUSK_TRY(driver_status(
         device_.driver.cuMemcpyDtoHAsync(part, as_address(from + done),
                                          static_cast<size_t>(length) * sizeof part[0], stream_),

@@ -121,6 +121,16 @@ def test_sort_of_a_length_that_varies(tmp_path):
   check(function, (with_ties(2, 700),), tmp_path, shapes, others)
 
 
+def test_scans_of_narrow_ints_of_a_length_that_varies(tmp_path):
+  torch.manual_seed(5)
+
+  def function(self, x):
+    return x.cumsum(0, dtype=torch.int16), x.cumprod(0, dtype=torch.int8), x.cummax(0)[0]
+
+  args = [(torch.randint(-5, 5, (size, 2), dtype=torch.int8),) for size in (6, 40, 3)]
+  check(function, args[0], tmp_path, {"x": {0: DIM("n", min=2, max=64)}}, args[1:])
+
+
 def test_selections(tmp_path):
   torch.manual_seed(5)
   x = with_ties(3, 40)

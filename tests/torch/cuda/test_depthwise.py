@@ -126,11 +126,27 @@ def test_loads_are_as_wide_as_the_rows_allow(channels, bits, monkeypatch, tmp_pa
 
 
 @pytest.mark.parametrize(
+  "layer",
+  [
+    nn.Conv2d(16, 32, 7, 2, 3, groups=16),
+    nn.Conv2d(17, 51, 3, groups=17),
+    nn.Conv2d(16, 16, 3, 1, 2, dilation=(2, 3), groups=16),
+    nn.Conv2d(16, 48, (1, 5), (1, 2), (0, 4), dilation=(1, 2), groups=16),
+  ],
+)
+def test_several_results_of_a_channel_and_dilation(layer, tmp_path):
+  torch.manual_seed(0)
+  x = torch.randn(2, layer.in_channels, 9, 11)
+  (result,) = computed(layer.eval(), (x,), None, [{"input": x}], tmp_path)
+  (value,) = result.values()
+  close(value, layer(x), 1e-4)
+  assert launches(tmp_path).count("tem") == 1
+
+
+@pytest.mark.parametrize(
   "model, shape",
   [
     (nn.Conv2d(8, 8, 3, groups=8), (1, 8, 6, 6)),  # few channels
-    (nn.Conv2d(16, 32, 3, groups=16), (1, 16, 6, 6)),  # two results of a channel
-    (nn.Conv2d(16, 16, 3, groups=16, dilation=2), (1, 16, 8, 8)),
     (nn.Conv1d(16, 16, 3, groups=16), (1, 16, 8)),
   ],
 )
@@ -151,6 +167,8 @@ def rendered(tiles, kernel, stride):
     COLUMNS=tiles.columns,
     KERNEL_W=kernel,
     STRIDE_W=stride,
+    DILATION_W=1,
+    LOADED=depthwise.loaded_columns(tiles.columns, kernel, stride, 1),
     **dict.fromkeys(("def_kernel", "size", "stride", "store_output"), lambda *_, **__: ""),
   )
 

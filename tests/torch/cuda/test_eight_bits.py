@@ -7,7 +7,7 @@ import husk
 import pytest
 import torch
 from cuda_numerics import computed
-from husk.cuda import eight_bits
+from husk.cuda import eight_bits, epilogues
 from husk.cuda.target import Target
 from husk.inductor.decompositions import blocks
 from torch import nn
@@ -74,6 +74,60 @@ def test_many_rows_have_other_tiles(tmp_path):
   runs = [dict(zip(("x", "x_scales"), inputs(m, 256))) for m in (1, 77)]
   for result, run in zip(computed(model, inputs(300, 256), shapes, runs, tmp_path), runs):
     close(result["output"], model.exact(**run))
+
+
+class Rows(nn.Module):
+  """A product with a scale for each row and each column, of ints or of fp8."""
+
+  def __init__(self, n, k, dtype):
+    super().__init__()
+    self.dtype = dtype
+    weight = torch.randint(-127, 128, (n, k), generator=torch.Generator().manual_seed(5))
+    self.register_buffer(
+      "weight", weight.to(torch.int8) if dtype == torch.int8 else fp8(n, k, seed=5)
+    )
+    self.register_buffer("scales", scales(n, 1, seed=6))
+
+  def forward(self, x, of_rows):
+    if self.dtype == torch.int8:
+      return torch._int_mm(x, self.weight.T).float() * of_rows * self.scales.T
+    return torch._scaled_mm(x, self.weight.T, of_rows, self.scales.T, out_dtype=torch.bfloat16)
+
+  def exact(self, x, of_rows):
+    return x.double() @ self.weight.double().T * of_rows.double() * self.scales.double().T
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, E4M3])
+def test_scales_of_rows_are_vectors(dtype, tmp_path, monkeypatch):
+  """A kernel loads a scale once for a row or column of its tile, and rows behind the last one have
+  none."""
+  sources = []
+  rewrite = epilogues.rewrite
+  monkeypatch.setattr(
+    epilogues, "rewrite", lambda source: sources.append(rewrite(source)) or sources[-1]
+  )
+  model, m, k = Rows(208, 256, dtype), 19, 256
+  rows = torch.randint(-127, 128, (m, k), generator=torch.Generator().manual_seed(7))
+  x = rows.to(torch.int8) if dtype == torch.int8 else fp8(m, k, seed=7)
+  inputs = {"x": x, "of_rows": scales(m, 1, seed=8)}
+  (result,) = computed(model, tuple(inputs.values()), None, [inputs], tmp_path)
+  close(result["output"], model.exact(**inputs))
+  (source,) = (one for one in sources if "SCALED_COLUMNS" in one)
+  loads = [line.split("=", 1)[1].strip() for line in source.splitlines() if "tl.load(in_" in line]
+  assert sorted(load.split(",")[1].strip() for load in loads) == ["idx_m < M", "idx_n < N"]
+
+
+def test_loads_of_other_kernels_stay():
+  mask = "    mask = (idx_m < M) & (idx_n < N)\n"
+  load = "    a = tl.load(in_ptr2 + (tl.broadcast_to(idx_m, [A, B])), mask, eviction_policy='x')\n"
+  own = "    SCALED_COLUMNS : tl.constexpr = 0\n"
+  assert epilogues.rewrite(mask + load) == mask + load
+  assert epilogues.rewrite(own + load) == own + load
+  assert epilogues.rewrite(own + load + mask + load) == (
+    own + load + mask + "    a = tl.load(in_ptr2 + idx_m, idx_m < M, eviction_policy='x')\n"
+  )
+  whole = "    a = tl.load(in_ptr2 + (tl.broadcast_to(xindex, [A, B])), mask)\n"
+  assert epilogues.rewrite(own + mask + whole) == own + mask + whole
 
 
 def test_tiles():

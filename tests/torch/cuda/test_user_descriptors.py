@@ -146,9 +146,9 @@ def test_measured_kernels_get_sizes_and_strides(tmp_path, monkeypatch):
 
   calls, launched = [], triton_kernels.CudaKernels.call_kernel
 
-  def call(self, name, call_args, ranges, extent):
+  def call(self, name, call_args, ranges, extent, *rest):
     self._measure(name, self._definitions[self._names[name]], call_args, extent)
-    return launched(self, name, call_args, ranges, extent)
+    return launched(self, name, call_args, ranges, extent, *rest)
 
   def measured(self, name, target, tuner, arguments, hint, extent):
     calls.append(

@@ -10,9 +10,11 @@ fused into the kernel. For that the result of the template has its dimensions in
 they are in memory: batch, rows, columns, channels. The kernels after it go over memory in order,
 and with another order Inductor finds no data that they share, as with its own convolutions.
 
+A channel may have several results, and the elements of a kernel may have a distance (dilation).
+
 As a sum of terms in a kernel of Inductor's (inductor/decompositions/convolution.py), each of the 49
 terms of a 7 x 7 kernel computed again what was before it, and the result was not in the order that
-a layer norm reads.
+a layer norm reads. Triton took up to seven seconds to compile one of them.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import functools
 from typing import Any
 
 from ..inductor import torch_compat
+from ..inductor.decompositions.convolution import result_sizes
 from ..inductor.lines import InductorObject
 from . import images
 from .images import pair
@@ -83,7 +86,8 @@ def cost(target: Target, problem: Problem, tiles: Tiles) -> float:
   blocks = -(-strips // tiles.strips) * -(-problem.channels // tiles.channels)
   elements = tiles.strips * tiles.channels // (32 * tiles.warps)
   taps = problem.kernel[1]
-  loaded = (tiles.columns - 1) * problem.stride[1] + taps
+  # A dilation changes where the elements lie, and hardly how many there are.
+  loaded = len(loaded_columns(tiles.columns, taps, problem.stride[1], 1))
   row = loaded * elements + 0.02 * tiles.columns * taps * elements
   warps = -(-blocks // target.multi_processor_count) * tiles.warps / 4
   return row + 0.93 * warps
@@ -137,20 +141,20 @@ _SOURCE = r"""
     y_n = strip // IN_ROW // OUT_H
     y_c = tl.program_id(1).to(INDEX_DTYPE) * CHANNELS + tl.arange(0, CHANNELS)
     is_channel = y_c < OUT_C
-    x_base = X + (y_n * stride_xn)[:, None] + (y_c * stride_xc)[None, :]
+    x_base = X + (y_n * stride_xn)[:, None] + (y_c // RESULTS_OF_CHANNEL * stride_xc)[None, :]
     w_base = W + y_c * stride_wc
 
 {% for j in range(COLUMNS) %}
     sum{{j}} = tl.zeros((STRIPS, CHANNELS), dtype=tl.float32)
 {% endfor %}
     for i in range(KERNEL_H):
-        x_h = y_h * STRIDE_H - PADDING_H + i
+        x_h = y_h * STRIDE_H - PADDING_H + i * DILATION_H
         is_row = (y_n < BATCH) & (x_h >= 0) & (x_h < IN_H)
 {% for tap in range(KERNEL_W) %}
         w{{tap}} = tl.load(w_base + i * stride_wh + {{tap}} * stride_ww, mask=is_channel, other=0.0)
         w{{tap}} = w{{tap}}.to(tl.float32)[None, :]
 {% endfor %}
-{% for column in range((COLUMNS - 1) * STRIDE_W + KERNEL_W) %}
+{% for column in LOADED %}
         x_w = y_w * STRIDE_W - PADDING_W + {{column}}
         is_pixel = is_row & (x_w >= 0) & (x_w < IN_W)
         x = tl.load(
@@ -159,8 +163,9 @@ _SOURCE = r"""
             other=0.0,
         ).to(tl.float32)
 {% for j in range(COLUMNS) %}
-{% if 0 <= column - j * STRIDE_W < KERNEL_W %}
-        sum{{j}} += x * w{{column - j * STRIDE_W}}
+{% set at = column - j * STRIDE_W %}
+{% if 0 <= at < KERNEL_W * DILATION_W and at % DILATION_W == 0 %}
+        sum{{j}} += x * w{{at // DILATION_W}}
 {% endif %}
 {% endfor %}
 {% endfor %}
@@ -206,6 +211,11 @@ def _template() -> Any:
   return TritonTemplate(name=NAME, grid=grid, source=_SOURCE)
 
 
+def loaded_columns(columns: int, taps: int, stride: int, dilation: int) -> tuple[int, ...]:
+  """The columns of the image that `columns` neighbours in a row need, from the first one on."""
+  return tuple(sorted({j * stride + tap * dilation for j in range(columns) for tap in range(taps)}))
+
+
 # The lowering
 
 
@@ -223,10 +233,16 @@ def _templated(call: images.Convolution) -> Any:
     call.is_of_images
     and call.groups > 1
     and V.graph.sizevars.statically_known_equals(sizes[1], 1)
-    and V.graph.sizevars.statically_known_equals(sizes[0], call.groups)
-    and set(call.dilation) == {1}
+    and V.graph.sizevars.statically_known_multiple_of(sizes[0], call.groups)
   ):
-    return _convolved(call.x, call.weight, pair(call.stride), pair(call.padding), call.groups)
+    return _convolved(
+      call.x,
+      call.weight,
+      pair(call.stride),
+      pair(call.padding),
+      pair(call.dilation),
+      call.groups,
+    )
   return None
 
 
@@ -235,6 +251,7 @@ def _convolved(
   weight: InductorObject,
   stride: tuple[int, int],
   padding: tuple[int, int],
+  dilation: tuple[int, int],
   groups: int,
 ) -> Any:
   import torch
@@ -243,6 +260,7 @@ def _convolved(
 
   aten = torch.ops.aten
   kernel = (int(weight.get_size()[2]), int(weight.get_size()[3]))
+  outputs = int(weight.get_size()[0])
   x.realize()
   x = ir.ExternKernel.require_channels_last(x)
   # Dimensions of a kernel: rows, columns, channels.
@@ -254,9 +272,8 @@ def _convolved(
   n, _, height, width = x.get_size()
   size = [
     n,
-    (height + 2 * padding[0] - kernel[0]) // stride[0] + 1,
-    (width + 2 * padding[1] - kernel[1]) // stride[1] + 1,
-    groups,
+    *result_sizes((height, width), kernel, stride, padding, dilation),
+    outputs,
   ]
   strides = ir.FlexibleLayout.contiguous_strides(size)
   layout = ir.FixedLayout(x.get_device(), x.get_dtype(), size, strides)
@@ -273,6 +290,10 @@ def _convolved(
       STRIDE_W=stride[1],
       PADDING_H=padding[0],
       PADDING_W=padding[1],
+      DILATION_H=dilation[0],
+      DILATION_W=dilation[1],
+      RESULTS_OF_CHANNEL=outputs // groups,
+      LOADED=loaded_columns(tiles.columns, kernel[1], stride[1], dilation[1]),
       STRIPS=tiles.strips,
       CHANNELS=tiles.channels,
       COLUMNS=tiles.columns,

@@ -212,11 +212,8 @@ _ELEMENT_BYTES = {
 
 
 def ordered(target: Target, tuner: InductorObject) -> list[Config]:
-  """The configurations of a kernel's CachingAutotuner, best first. The configurations of a kernel
-  that is not a product keep Inductor's order."""
+  """The configurations of a product's CachingAutotuner, best first."""
   meta = tuner.triton_meta
-  if not meta.get("native_matmul"):
-    return list(tuner.configs or ())
   hints = tuner.size_hints
   sizes = [
     _ELEMENT_BYTES.get(kind.lstrip("*"), 4)

@@ -27,6 +27,7 @@ from ..errors import CompileError, Unsupported
 from ..hir import (
   AssertFlag,
   Backend,
+  Buffer,
   Descriptor,
   KernelCall,
   LaunchArg,
@@ -60,6 +61,7 @@ class Kernel:
   access: "read", "write" or "both" for each pointer.
   scratch: (bytes per block, alignment) of both kinds of scratch memory.
   triton_meta: Inductor's description of the signature and the constants.
+  early: the arguments whose memory is read before the wait.
   """
 
   name: str
@@ -79,6 +81,7 @@ class Kernel:
   config: dict[str, Any]
   inductor_meta: dict[str, Any]
   triton_meta: dict[str, Any] = dataclasses.field(default_factory=dict)
+  early: frozenset[str] = frozenset()
 
   @property
   def types(self) -> list[str]:
@@ -128,6 +131,16 @@ class _Definition:
   config: Config | None = None  # the fastest configuration; None if nothing was measured
   largest_grid: int | None = 0  # blocks, over all calls; None if not known
   calls: int = 0
+  # The memory that calls read before they wait; None stands for memory that is not known.
+  reads_early: set[Buffer | None] = dataclasses.field(default_factory=set)
+
+  @property
+  def is_early(self) -> bool:
+    """Whether all calls read constants alone before they wait. A constant becomes a state as soon
+    as a step of some function writes it."""
+    return all(
+      buffer is not None and buffer.row().space == "constant" for buffer in self.reads_early
+    )
 
 
 class CudaKernels(Backend):
@@ -316,10 +329,11 @@ class CudaKernels(Backend):
     call_args: Sequence[Any],
     ranges: dict[sympy.Symbol, Any] | None = None,
     extent: Callable[[Any], sympy.Expr] | None = None,
+    buffer: Callable[[Any], Buffer] | None = None,
   ) -> KernelCall:
     """The launch of a KernelCallLine. `call_args` has SymPy expressions for ints. `ranges` bounds
     the grid. `extent` returns the bytes of an argument that stands for a buffer, if kernels are
-    measured."""
+    measured. `buffer` returns the memory that such an argument is a part of."""
     if name not in self._names:
       raise Unsupported(f"kernel {name}: called but not defined as a Triton kernel")
     row = self._names[name]
@@ -338,6 +352,9 @@ class CudaKernels(Backend):
     if definition.largest_grid is not None:
       definition.largest_grid = None if largest is None else max(definition.largest_grid, largest)
     definition.calls += 1
+    definition.reads_early |= {
+      None if buffer is None else buffer(values[parameter]) for parameter in kernel.early
+    }
     count = sympy.Mul(*blocks)
     for size, alignment in kernel.scratch:
       arguments.append(ScratchArg(count * size, alignment) if size else NullArg())
@@ -382,13 +399,21 @@ class CudaKernels(Backend):
       definition.kernel = compiled(name, tuner, self.target, self.wait, [definition.config])
 
   def finish(self) -> None:
-    """Decides which kernels trigger early, now that all calls are known, and compiles these
-    again."""
+    """Decides which kernels trigger early and which read constants before they wait, now that all
+    calls of all functions are known, and compiles these again."""
     for definition in self._definitions.values():
-      if not self._should_trigger(definition):
+      should_trigger = self._should_trigger(definition)
+      if not should_trigger and (definition.is_early or not definition.kernel.early):
         continue
       name = definition.kernel.name
-      tuner = _loaded(name, definition.source, True, trigger=True, heuristics=definition.heuristics)
+      tuner = _loaded(
+        name,
+        definition.source,
+        True,
+        should_trigger or definition.kernel.triggers_early,
+        definition.heuristics,
+        definition.is_early,
+      )
       configs = [definition.config]
       if definition.config is None:
         configs = self.tuning.ordered(self.target, tuner)
@@ -396,14 +421,18 @@ class CudaKernels(Backend):
         definition.kernel = compiled(name, tuner, self.target, True, configs)
 
   def _should_trigger(self, definition: _Definition) -> bool:
-    """Whether a kernel is to be compiled again so that it triggers early."""
+    """Whether a kernel is to be compiled again so that it triggers early. Those that read constants
+    before they wait do, since they often follow one another."""
     kernel, count = definition.kernel, self.target.multi_processor_count
     return (
       self.wait
       and definition.calls > 0
       and kernel.pdl_wait_first
       and not kernel.triggers_early
-      and pdl.triggers_early(self.trigger, definition.largest_grid, count)
+      and (
+        bool(kernel.early and definition.is_early)
+        or pdl.triggers_early(self.trigger, definition.largest_grid, count)
+      )
       and pdl.may_trigger(kernel.ptx)
     )
 
@@ -487,10 +516,15 @@ def _load(name: str, source: str) -> Any:
 
 
 def _loaded(
-  name: str, source: str, wait: bool, trigger: bool, heuristics: Heuristics | None = None
+  name: str,
+  source: str,
+  wait: bool,
+  trigger: bool,
+  heuristics: Heuristics | None = None,
+  reads_constants: bool = True,
 ) -> InductorObject:
   """Inductor's autotuner of the kernel `name` of a module."""
-  tuner = _load(name, rewrites.to_load(source, name, wait, trigger))
+  tuner = _load(name, rewrites.to_load(source, name, wait, trigger, reads_constants))
   if heuristics is not None:
     tuner = _autotuner(name, tuner, heuristics)
   for attribute in (
@@ -570,7 +604,7 @@ def _kernel(
       continue
     parameters.append((argument, _type(name, argument, signature[argument])))
   _check_parameters(name, metadata.name, ptx, [kind for _, kind in parameters] + ["ptr", "ptr"])
-  pdl_check = pdl.check(ptx, metadata.name)
+  pdl_check = pdl.check(ptx, metadata.name, reads_constants=pdl.PLACE in tuner.fn.src)
   if wait and not pdl_check.first:
     raise Unsupported(
       f"kernel {name}: the wait was put first, but {pdl_check.why_not!r} stands before it in the "
@@ -590,6 +624,7 @@ def _kernel(
     cluster=cluster,
     pdl_wait_first=pdl_check.first,
     triggers_early=pdl_check.triggers,
+    early=frozenset(parameters[place][0] for place in pdl_check.reads),
     cooperative=bool(getattr(metadata, "launch_cooperative_grid", False)),
     scratch=_scratch(name, metadata),
     config=_config(result.config),

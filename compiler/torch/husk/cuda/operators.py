@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from ..inductor import collectives
 from ..inductor.libraries import Libraries
 
 # The operators by the library that computes them.
@@ -28,6 +29,8 @@ OF_LIBRARY: dict[str, frozenset[str]] = {
       "aten::ormqr",
     }
   ),
+  # Programs of several ranks need it, and no others. There is no option to choose it.
+  "NCCL": collectives.NAMES,
 }
 NAMES = frozenset().union(*OF_LIBRARY.values())
 # The operators of cuSOLVER take no complex numbers.
@@ -45,7 +48,7 @@ def of(libraries: Libraries) -> frozenset[str]:
   """The operators that a program may call. Products for which there is no template are calls of
   cuBLASLt with every choice."""
   titles = {_TITLES[choice] for choice in dataclasses.astuple(libraries) if choice in _TITLES}
-  return frozenset().union(*(OF_LIBRARY[title] for title in {"cuBLASLt", *titles}))
+  return frozenset().union(*(OF_LIBRARY[title] for title in {"cuBLASLt", "NCCL", *titles}))
 
 
 def library_of(name: str) -> str:

@@ -6,32 +6,36 @@
    the signature that all later steps see.
 3. Products are rounded (`rounding`), but not in kernels of the model's author, which eager mode
    compiles as they are.
-4. Kernels that are equal up to here, apart from their names, are one kernel
+4. Sorts of Inductor become others (`sorting`), selections in its scans (`scans`), and loads behind
+   products of 8 bits (`epilogues`).
+5. Kernels that are equal up to here, apart from their names, are one kernel
    (`CudaKernels._define`). Later texts hold the numbers of asserts, by which equal kernels would
    differ.
-5. Asserts are removed, or become numbers (`asserts`). A kernel whose asserts are traps is kept
+6. Asserts are removed, or become numbers (`asserts`). A kernel whose asserts are traps is kept
    beside it, since it is the one that is measured, and takes its place if it does not compile.
-6. The wait for the preceding kernel becomes the first statement (`pdl`). It is added last, since
+7. The wait for the preceding kernel becomes the first statement (`pdl`). It is added last, since
    the statements of step 2, which write memory, have to come after it; and it is added each time
    that the text is loaded, because a kernel is also compiled with the trigger before the wait.
 """
 
 from __future__ import annotations
 
-from . import descriptors, pdl, rounding, source_edit
+from . import descriptors, epilogues, pdl, rounding, scans, sorting, source_edit
 
 
 def of_inductor(source: str, symbol: str) -> str:
-  """Steps 1 to 3 for a module of Inductor, whose kernel is called `symbol`."""
+  """Steps 1 to 4 for a module of Inductor, whose kernel is called `symbol`."""
   source = descriptors.rewrite(source_edit.with_whole_ranks(source), symbol)
-  return source if source_edit.is_users(source) else of_husk(source)
+  if source_edit.is_users(source):
+    return source
+  return epilogues.rewrite(scans.rewrite(sorting.rewrite(of_husk(source))))
 
 
 def of_husk(source: str) -> str:
-  """Steps 1 to 3 for a module of Husk, which needs the third one alone."""
+  """Step 3 for a module of Husk."""
   return rounding.rewrite(source)
 
 
-def to_load(source: str, name: str, wait: bool, trigger: bool) -> str:
-  """Step 6."""
-  return pdl.rewrite(source, name, trigger) if wait else source
+def to_load(source: str, name: str, wait: bool, trigger: bool, reads_constants: bool) -> str:
+  """Step 7."""
+  return pdl.rewrite(source, name, trigger, reads_constants) if wait else source

@@ -1,7 +1,8 @@
 """The choice of a configuration for each kernel of a CUDA target: its tiles, warps and stages, and
 the form of products of one row.
 
-The mode "none" takes the first configuration that Inductor offers and that fits the target. "rules"
+The mode "none" takes the first configuration that Inductor offers and that fits the target, but for
+sorts, which have a rule (sorting.py). "rules"
 follows rules about the target's description (gemm_configs.py), and makes products of one row as
 sums. "heuristic" does the same, but for templates it takes what was measured before, if there are
 records of such problems (records.py). "max" makes those sums too, and takes what is fastest on the
@@ -27,7 +28,7 @@ from .. import dtypes, prints
 from ..inductor import torch_compat
 from ..inductor.lines import InductorObject
 from ..options import check_choice
-from . import convolution, gemm_configs, records
+from . import convolution, gemm_configs, records, sorting
 from .gemm_configs import Config
 from .target import Target
 
@@ -125,8 +126,8 @@ class Tuning:
 
   def ordered(self, target: Target, tuner: InductorObject) -> list[Config]:
     """The configurations of a CachingAutotuner, best first."""
-    if self.mode == "none":
-      return list(tuner.configs or ())
+    if self.mode == "none" or not tuner.triton_meta.get("native_matmul"):
+      return sorting.configs(tuner)
     return gemm_configs.ordered(target, tuner)
 
   def pick_template(self, target: Target, choices: Sequence[InductorObject]) -> InductorObject:
