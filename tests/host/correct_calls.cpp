@@ -323,6 +323,17 @@ void add_correct_calls(std::deque<Call>& calls) {
       .none()
       .f32({1, 4, 5, 4})
       .f32({1, 4, 5});
+  for (const int32_t codes : {HUSK_I8, HUSK_F8E4M3FN})
+    call("husk::attention_codes")
+        .f32({1, 4, 5, 3})
+        .tensor(codes, {1, 2, 6, 3}, 1, 1, 7)
+        .tensor(codes, {1, 2, 6, 4}, 2, 1, 5)
+        .f32({1, 2, 6})
+        .f32({1, 2, 6})
+        .number(1)
+        .f32({5, 6})
+        .none()
+        .f32({1, 4, 5, 4});
   call("aten::mkldnn_rnn_layer")
       .f32({3, 2, 4})
       .f32({20, 4})
@@ -875,6 +886,20 @@ void add_large_calls(std::deque<Call>& calls) {
       if (kind == 1) attention.f32({1, 1, 1, 140});
       if (kind == 2) attention.f32({140, rows, 4, 1}).transposed();
       attention.none().f32({1, 4, rows, 12}).f32({1, 4, rows});
+    }
+  }
+  for (const int64_t rows : {2, 9}) {
+    for (const int32_t codes : {HUSK_I8, HUSK_F8E4M3FN}) {
+      call("husk::attention_codes")
+          .f32({1, 4, rows, 20})
+          .tensor(codes, {1, 2, 140, 20}, 1)
+          .tensor(codes, {1, 2, 140, 12}, 2)
+          .f32({1, 2, 140})
+          .f32({1, 2, 140})
+          .number(0)
+          .mask({rows, 140})
+          .none()
+          .f32({1, 4, rows, 12});
     }
   }
   for (const int64_t rows : {1, 3, 20})

@@ -11,6 +11,7 @@
 #include <husk/detail/struct_size.h>
 
 #include "error.h"
+#include "group.h"
 
 namespace husk::host {
 
@@ -50,6 +51,7 @@ husk_status device_open(void*, int32_t index, const husk_allocator* allocator,
 void device_close(void* handle) {
   auto* device = static_cast<Device*>(handle);
   if (!device) return;
+  if (device->group) device->group->leave(*device);
   assert(device->live.load() == 0 && "memory or a module of the host device was not released");
   const husk_allocator allocator = device->allocator;
   device->~Device();

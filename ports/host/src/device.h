@@ -9,12 +9,15 @@
 
 namespace husk::host {
 
-// The handle that husk_port.open returns. Only `live` changes after open, so any thread may read
-// the handle.
+class Group;
+
+// The handle that husk_port.open returns. Only `live` changes after open and join, so any thread
+// may read the handle.
 struct Device {
   husk_allocator allocator;
   Features features;
   const husk_threads* threads;  // may be null; kernels reach them through a variable of their image
+  Group* group = nullptr;       // of ranks; null if the device has joined none
   std::atomic<uint64_t> live{0};  // allocations that must be released before close
 
   Device(const husk_allocator& device_allocator, Features cpu, const husk_threads* device_threads)

@@ -6,7 +6,7 @@
 
 namespace husk::host {
 namespace {
-constexpr husk_port kLinkedPort = port_table(module_link);
+constexpr husk_port kLinkedPort = port_table(module_link, {});
 }  // namespace
 }  // namespace husk::host
 

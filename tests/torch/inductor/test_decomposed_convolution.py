@@ -137,3 +137,12 @@ def test_a_result_of_one_element_has_no_template():
       options = ([1] * rank, [0] * rank, [1] * rank, transposed, [0] * rank, 1)
       traced = check(x, weight, torch.randn(1), *options, rtol=1e-4, atol=1e-4)
       assert not any(node.target is conv for node in traced.graph.nodes)
+
+
+def test_elements_of_a_kernel_are_views_of_one_padded_image():
+  """Masks for each of them would double the time of an export."""
+  x, weight = torch.randn(1, 4, 9, 8), torch.randn(4, 1, 3, 5)
+  traced = check(x, weight, None, [1, 2], [1, 2], [2, 1], False, [0, 0], 4, rtol=1e-4, atol=1e-4)
+  names = decomposed.operators(traced)
+  assert "aten::constant_pad_nd" in names and "aten::_unsafe_masked_index" not in names
+  assert len(traced.graph.nodes) < 15 * 12

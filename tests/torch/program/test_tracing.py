@@ -224,6 +224,21 @@ def test_an_int_of_a_float_is_no_constant(caplog):
     traced(Rounded(), dim, strict=False)
 
 
+@pytest.mark.parametrize("size", [Dim.AUTO, Dim.DYNAMIC], ids=["auto", "dynamic"])
+def test_an_int_of_a_float_is_no_constant_without_bounds(caplog, size):
+  """torch.export then takes the constant without an error, and the program has a guard."""
+
+  class Resized(torch.nn.Module):
+    def forward(self, x):
+      return F.interpolate(x[None], size=int(x.shape[1] * 1.5))
+
+  program = traced(Resized(), size)
+  assert said(caplog)[0].startswith("traced with strict=True, since with strict=False the program")
+  assert program.module()(torch.ones(2, 10)).shape == (1, 2, 15)
+  with pytest.raises(AssertionError, match="Guard failed"):
+    traced(Resized(), size, strict=False).module()(torch.ones(2, 10))
+
+
 def test_a_half_of_a_size_may_be_one(caplog):
   program = traced(Half(), Dim("l", min=2, max=64))
   assert range_of(program) == (2, 64) and not said(caplog)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING
 
 from ..inductor import writes
@@ -17,6 +17,10 @@ class Order:
   def __init__(self, graph: torch.fx.Graph) -> None:
     self._places = {node: place for place, node in enumerate(graph.nodes)}
     self._writers = [node for node in self._places if writes.may_write(node)]
+
+  def are_before(self, nodes: Iterable[torch.fx.Node], place: torch.fx.Node) -> bool:
+    """Whether all `nodes` stand before another one."""
+    return all(self._places[node] < self._places[place] for node in nodes)
 
   def is_written_between(
     self, first: torch.fx.Node, last: torch.fx.Node, besides: Container[torch.fx.Node] = ()

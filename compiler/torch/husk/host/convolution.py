@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import sympy
 
-from ..fusion import parts, rewriting
+from ..fusion import convolutions, parts, rewriting
 from ..fusion.chain import Chain, Part
 from ..fusion.order import Order
 from ..inductor import graphs
@@ -85,21 +85,6 @@ _INPUT, _WEIGHT, _BIAS, _TRANSPOSED, _GROUPS, _SCALE, _RESIDUAL = 0, 1, 2, 6, 8,
 
 
 @dataclasses.dataclass
-class _Convolution:
-  """The arguments of aten::convolution."""
-
-  input: torch.fx.Node
-  weight: torch.fx.Node
-  bias: torch.fx.Node | None
-  stride: list[int]
-  padding: list[int]
-  dilation: list[int]
-  transposed: bool
-  output_padding: list[int]
-  groups: int
-
-
-@dataclasses.dataclass
 class _BatchNorm:
   """The arguments of a batch norm of inference."""
 
@@ -114,7 +99,7 @@ def rewrite(exported: ExportedProgram, in_place: bool = False) -> ExportedProgra
   """A copy of a program in which convolutions are calls of Husk's operator. A program without
   convolutions is returned itself. With `in_place`, the program itself is changed."""
   return rewriting.rewrite(
-    exported, lambda node: convolution_of(node) is not None, _rewrite_graph, in_place
+    exported, lambda node: convolutions.convolution_of(node) is not None, _rewrite_graph, in_place
   )
 
 
@@ -122,7 +107,7 @@ def _rewrite_graph(graph: torch.fx.Graph) -> None:
   order = Order(graph)
   finds = {"batch_norm": _batch_norm, "residual": parts.residual, "activation": parts.activation}
   for node in list(graph.nodes):
-    convolution = convolution_of(node)
+    convolution = convolutions.convolution_of(node)
     if convolution is not None:
       _replace(graph, convolution, Chain(node, order, finds))
   for node in list(graph.nodes):
@@ -180,87 +165,6 @@ def _join(graph: torch.fx.Graph, first: torch.fx.Node, second: torch.fx.Node) ->
   graph.erase_node(first)
 
 
-@functools.cache
-def _convolutions() -> frozenset[Operator]:
-  import torch
-
-  aten = torch.ops.aten
-  return frozenset(
-    {
-      aten.convolution.default,
-      aten.conv1d.default,
-      aten.conv2d.default,
-      aten.conv3d.default,
-      aten.conv1d.padding,
-      aten.conv2d.padding,
-      aten.conv3d.padding,
-      aten.conv_transpose1d.default,
-      aten.conv_transpose2d.input,
-      aten.conv_transpose3d.input,
-    }
-  )
-
-
-def convolution_of(node: torch.fx.Node) -> _Convolution | None:
-  """The convolution that a node is, if Husk's operator can be called for it."""
-  import torch
-
-  if node.op != "call_function" or node.target not in _convolutions():
-    return None
-  values = graphs.arguments(node)
-  x, weight = values["input"].meta["val"], values["weight"].meta["val"]
-  floats = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-  tensors = [x, weight] + ([values["bias"].meta["val"]] if values["bias"] is not None else [])
-  if x.dim() != weight.dim() or not 3 <= x.dim() <= 5 or x.dtype not in floats:
-    return None
-  if any(tensor.dtype != x.dtype for tensor in tensors) or type(values["groups"]) is not int:
-    return None
-  spatial = x.dim() - 2
-  stride = _each(values.get("stride"), spatial, 1)
-  dilation = _each(values.get("dilation"), spatial, 1)
-  output_padding = _each(values.get("output_padding"), spatial, 0)
-  padding = _padding(values["padding"], weight.shape[2:], dilation)
-  if stride is None or padding is None or dilation is None or output_padding is None:
-    return None
-  transposed = values.get("transposed", "transpose" in str(node.target))
-  return _Convolution(
-    input=values["input"],
-    weight=values["weight"],
-    bias=values["bias"],
-    transposed=bool(transposed),
-    groups=values["groups"],
-    stride=stride,
-    padding=padding,
-    dilation=dilation,
-    output_padding=output_padding,
-  )
-
-
-def _padding(value: Any, kernel: Sequence[Any], dilation: list[int] | None) -> list[int] | None:
-  """The padding on both sides of each spatial dimension; None if the sides differ or are not
-  known."""
-  if value == "valid":
-    return [0] * len(kernel)
-  if value != "same":
-    return _each(value, len(kernel), 0)
-  if not all(type(size) is int for size in kernel):
-    return None
-  both = [step * (size - 1) for size, step in zip(kernel, dilation or [])]
-  return [pad // 2 for pad in both] if all(pad % 2 == 0 for pad in both) else None
-
-
-def _each(value: Any, count: int, default: int) -> list[int] | None:
-  """A number for each spatial dimension; None if the numbers are not known."""
-  if value is None:
-    return [default] * count
-  numbers = list(value) if isinstance(value, (list, tuple)) else [value]
-  if not all(type(number) is int for number in numbers):
-    return None
-  if len(numbers) == 1:
-    numbers *= count
-  return numbers if len(numbers) == count else None
-
-
 def _batch_norm(node: torch.fx.Node, value: torch.fx.Node) -> Part | None:
   """A batch norm of `value`, if its statistics are constants and its dtypes are equal. In half
   precision the scale would be rounded."""
@@ -291,7 +195,7 @@ def _batch_norm(node: torch.fx.Node, value: torch.fx.Node) -> Part | None:
   return Part(found, nodes)
 
 
-def _replace(graph: torch.fx.Graph, convolution: _Convolution, chain: Chain) -> None:
+def _replace(graph: torch.fx.Graph, convolution: convolutions.Convolution, chain: Chain) -> None:
   """Makes the last node of a chain the call."""
   scale, bias = None, convolution.bias
   if batch_norm := chain.parts.get("batch_norm"):

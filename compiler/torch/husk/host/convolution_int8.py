@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..fusion import parts
@@ -22,8 +22,7 @@ from ..fusion.chain import Chain, Part
 from ..fusion.order import Order
 from ..inductor import graphs, own_operators, torch_compat
 from ..inductor.lines import InductorObject
-from ..quantized import operator as quantized_operator
-from ..quantized.rewriting import Constants
+from ..quantized import int_layers
 from . import convolution
 
 if TYPE_CHECKING:
@@ -73,24 +72,6 @@ def _fake(input: torch.Tensor, weight: torch.Tensor, *rest: Any) -> torch.Tensor
 
 
 @dataclasses.dataclass(frozen=True)
-class _Codes:
-  """A tensor of codes, and the numbers that they stand for: (code - zero) * scale. Scale and zero
-  are numbers, or nodes of tensors with one element."""
-
-  node: torch.fx.Node
-  scale: Any
-  zero: Any
-
-
-@dataclasses.dataclass(frozen=True)
-class _Weight:
-  """Codes of i8, and the node of their scales, or a scale for all."""
-
-  codes: torch.fx.Node
-  scales: torch.fx.Node | float
-
-
-@dataclasses.dataclass(frozen=True)
 class _Quantization:
   scale: float
   zero: int
@@ -99,23 +80,10 @@ class _Quantization:
   dtype: torch.dtype
 
 
-@dataclasses.dataclass(frozen=True)
-class _Layer:
-  """A layer of codes; the lists are empty for a linear layer."""
-
-  input: _Codes
-  weight: _Weight
-  bias: torch.fx.Node | None
-  stride: list[int]
-  padding: list[int]
-  dilation: list[int]
-  groups: int
-
-
 def rewrite(exported: ExportedProgram, in_place: bool = False) -> ExportedProgram:
   """A copy of a program in which layers of codes are calls of Husk's operator. A program without
   one is returned itself. With `in_place`, the program itself is changed."""
-  if not any(True for _ in _layers(exported)):
+  if not any(True for _ in int_layers.layers(exported)):
     return exported
   program = exported if in_place else torch_compat.copied(exported)
   order = Order(program.graph)
@@ -124,155 +92,18 @@ def rewrite(exported: ExportedProgram, in_place: bool = False) -> ExportedProgra
     "activation": parts.activation,
     "quantization": _quantization,
   }
-  for node, layer in list(_layers(program)):
+  for node, layer in list(int_layers.layers(program)):
     _replace(program.graph, layer, Chain(node, order, finds))
   program.graph.eliminate_dead_code()
   program.graph_module.recompile()
   return program
 
 
-def _layers(exported: ExportedProgram) -> Iterator[tuple[torch.fx.Node, _Layer]]:
-  import torch
-
-  constants = Constants(exported)
-  for node in exported.graph.nodes:
-    if node.op != "call_function":
-      continue
-    if node.target is torch.ops.aten.linear.default:
-      layer = _linear(node, constants)
-    elif node.target is quantized_operator.operator():
-      layer = _linear_quantized(node)
-    else:
-      layer = _convolution(node, constants)
-    if layer is not None and _is_supported(layer):
-      yield node, layer
-
-
-# With more products of two codes, a sum may leave i32.
-_MOST_DEPTH = 65536
-
-
-def _is_supported(layer: _Layer) -> bool:
-  import torch
-
-  shape = layer.weight.codes.meta["val"].shape
-  if not all(isinstance(size, int) for size in shape) or not 0 < shape[1:].numel() <= _MOST_DEPTH:
-    return False
-  if layer.bias is not None and layer.bias.meta["val"].dtype != torch.float32:
-    return False
-  return len(shape) == 2 or layer.input.node.meta["val"].dim() == len(shape) <= 4
-
-
-def _convolution(node: torch.fx.Node, constants: Constants) -> _Layer | None:
-  found = convolution.convolution_of(node)
-  if found is None or found.transposed:
-    return None
-  input, weight = _activations(found.input), _weight(found.weight, constants)
-  if input is None or weight is None:
-    return None
-  return _Layer(
-    input, weight, found.bias, found.stride, found.padding, found.dilation, found.groups
-  )
-
-
-def _linear(node: torch.fx.Node, constants: Constants) -> _Layer | None:
-  values = graphs.arguments(node)
-  input, weight = _activations(values["input"]), _weight(values["weight"], constants)
-  if input is None or weight is None:
-    return None
-  return _Layer(input, weight, values["bias"], [], [], [], 1)
-
-
-def _linear_quantized(node: torch.fx.Node) -> _Layer | None:
-  """A linear layer whose weight was recognised before."""
-  import torch
-
-  call = quantized_operator.Call(*graphs.arguments(node).values())
-  input = _activations(call.input)
-  weight: Any = call.weight
-  scales: Any = call.scales
-  if input is None or call.zeros is not None or call.values is not None or call.bits != 8:
-    return None
-  if weight.meta["val"].dtype != torch.int8 or scales.meta["val"].shape[1] != 1:
-    return None
-  if call.residual is not None or call.activation != "none":
-    return None
-  bias: Any = call.bias
-  return _Layer(input, _Weight(weight, scales), bias, [], [], [], 1)
-
-
-def _names(node: Any) -> tuple[str, str]:
-  """The packet and the overload of a call of an operator for quantized tensors."""
-  schema = getattr(getattr(node, "target", None), "_schema", None)
-  if getattr(node, "op", "") != "call_function" or schema is None:
-    return "", ""
-  namespace, _, packet = schema.name.partition("::")
-  if namespace != "quantized_decomposed":
-    return "", ""
-  return packet, schema.overload_name or "default"
-
-
-def _activations(node: Any) -> _Codes | None:
-  """The codes of a tensor of f32 that is dequantized with one scale and one zero."""
-  import torch
-
-  packet, _ = _names(node)
-  if packet != "dequantize_per_tensor" or node.meta["val"].dtype != torch.float32:
-    return None
-  values = graphs.arguments(node)
-  codes, scale, zero = values["input"], values["scale"], values["zero_point"]
-  if codes.meta["val"].dtype not in (torch.uint8, torch.int8):
-    return None
-  if isinstance(scale, torch.fx.Node) != isinstance(zero, torch.fx.Node):
-    return None
-  if isinstance(scale, torch.fx.Node) and not _is_dynamic(scale, zero):
-    return None
-  return _Codes(codes, scale, zero)
-
-
-def _is_dynamic(scale: torch.fx.Node, zero: torch.fx.Node) -> bool:
-  import torch
-
-  values = [node.meta["val"] for node in (scale, zero)]
-  return (
-    all(value.numel() == 1 for value in values)
-    and values[0].dtype in (torch.float32, torch.float64)
-    and values[1].dtype in (torch.int32, torch.int64)
-  )
-
-
-def _weight(node: Any, constants: Constants) -> _Weight | None:
-  """The codes of a weight whose zeros are 0, with a scale for each channel or one for all."""
-  import torch
-
-  packet, overload = _names(node)
-  if packet not in ("dequantize_per_channel", "dequantize_per_tensor"):
-    return None
-  values = graphs.arguments(node)
-  codes, zero = values["input"], values.get("zero_point", values.get("zero_points"))
-  if node.meta["val"].dtype != torch.float32 or codes.meta["val"].dtype != torch.int8:
-    return None
-  if codes not in constants.tensors:
-    return None
-  if packet == "dequantize_per_tensor":
-    scale = values["scale"]
-    return _Weight(codes, scale) if overload == "default" and zero == 0 else None
-  scales = values["scales"]
-  if values["axis"] != 0 or (zero is not None and not _is_zero(zero, constants)):
-    return None
-  return _Weight(codes, scales)
-
-
-def _is_zero(node: torch.fx.Node, constants: Constants) -> bool:
-  found = constants.tensors.get(node)
-  return found is not None and not found[1].any()
-
-
 def _quantization(node: torch.fx.Node, value: torch.fx.Node) -> Part | None:
   """A quantization of `value` with one scale and one zero, which are numbers."""
   import torch
 
-  if _names(node) != ("quantize_per_tensor", "default"):
+  if int_layers.names(node) != ("quantize_per_tensor", "default"):
     return None
   values = graphs.arguments(node)
   dtype = values["dtype"]
@@ -282,13 +113,13 @@ def _quantization(node: torch.fx.Node, value: torch.fx.Node) -> Part | None:
   return Part(_Quantization(*numbers, dtype), [node])
 
 
-def _replace(graph: torch.fx.Graph, layer: _Layer, chain: Chain) -> None:
+def _replace(graph: torch.fx.Graph, layer: int_layers.Layer, chain: Chain) -> None:
   """Makes the last node of a chain the call."""
   import torch
 
   quantization = chain.parts.get("quantization")
   residual = chain.parts.get("residual")
-  added = None if residual is None else _activations(residual)
+  added = None if residual is None else int_layers.activations(residual)
   if added is not None and isinstance(added.scale, torch.fx.Node):
     added = None
   dynamic = isinstance(layer.input.scale, torch.fx.Node)
@@ -317,7 +148,7 @@ def _replace(graph: torch.fx.Graph, layer: _Layer, chain: Chain) -> None:
   )
 
 
-def _scales(graph: torch.fx.Graph, weight: _Weight) -> torch.fx.Node:
+def _scales(graph: torch.fx.Graph, weight: int_layers.Weight) -> torch.fx.Node:
   """The scales of a weight as a vector of f32."""
   import torch
 
@@ -346,18 +177,8 @@ def _scales(graph: torch.fx.Graph, weight: _Weight) -> torch.fx.Node:
 
 
 def lowerings() -> dict[Operator, Callable[..., Any]]:
-  """Inductor's lowerings by operator. Inductor itself makes an operator of a max pooling between
-  equal codes, for which hosts have a kernel of Inductor's instead."""
-  import torch
-
-  return {operator(): _lowered, torch.ops.quantized.max_pool2d.default: _max_pooled}
-
-
-def _max_pooled(codes: InductorObject, *window: Any) -> InductorObject:
-  import torch
-  from torch._inductor.lowering import lowerings as table
-
-  return table[torch.ops.aten.max_pool2d_with_indices.default](codes, *window)[0]
+  """Inductor's lowerings by operator."""
+  return {operator(): _lowered}
 
 
 def _lowered(*arguments: Any) -> InductorObject:

@@ -100,7 +100,12 @@ class HostKernels(Backend):
     self._names[name] = self._by_source[source]
 
   def call_kernel(
-    self, name: str, call_args: Sequence[Any], ranges: Any = None, extent: Any = None
+    self,
+    name: str,
+    call_args: Sequence[Any],
+    ranges: Any = None,
+    extent: Any = None,
+    buffer: Any = None,
   ) -> KernelCall:
     """The launch of a KernelCallLine."""
     if name not in self._names:

@@ -4,6 +4,7 @@ the reason, and what to do."""
 from __future__ import annotations
 
 import contextlib
+import pathlib
 import re
 import types
 from collections.abc import Iterator
@@ -22,35 +23,53 @@ _OWN = (Unsupported, CompileError, OSError, ImportError, MemoryError)
 
 
 @contextlib.contextmanager
-def explained(who: str) -> Iterator[None]:
-  """Makes a CompileError of each exception that is raised inside and does not explain itself; `who`
-  is at work there, such as "Inductor"."""
+def explained(target: str = "") -> Iterator[None]:
+  """Makes a CompileError of each exception that is raised inside and does not explain itself.
+  `target`: for what is compiled there, such as "host:avx2"."""
   try:
     yield
   except _OWN:
     raise
   except Exception as error:
-    raise of(error, who) from error
+    raise of(error, "PyTorch", target) from error
 
 
-def of(error: BaseException, who: str) -> CompileError:
-  """The explanation of an exception."""
+def of(error: BaseException, who: str, target: str = "") -> CompileError:
+  """The explanation of an exception. `who` was at work, such as "Inductor", if not Husk itself
+  raised it."""
+  who = "Husk" if _is_of_husk(error) else who
   node = _node(error)
   what = "this operator" if node is not None else "the model"
+  what += f" for {target}" if target else ""
   place = origins.operator_place(node) if node is not None else ""
   return CompileError(f"{who} cannot compile {what}: {reason(error)}", REMEDY, place)
+
+
+def _is_of_husk(error: BaseException) -> bool:
+  """Whether Husk, not PyTorch, called what raised the first exception of a chain."""
+  found, at = False, list(_chain(error))[-1].__traceback__
+  while at is not None:
+    path = at.tb_frame.f_code.co_filename
+    found = path.startswith(_PACKAGE) or (found and not origins.is_of_torch(path))
+    at = at.tb_next
+  return found
+
+
+_PACKAGE = str(pathlib.Path(__file__).parents[1])
 
 
 def reason(error: BaseException) -> str:
   """The class of the first exception of a chain and what it says, in at most three lines without
   the paths of temporary files. An exception that says nothing is named with its place."""
   first = list(_chain(error))[-1]
-  lines = [line.strip() for line in str(first).splitlines()]
+  # torch.fx adds the node and the lines of the model, which the place has.
+  lines = [line.strip() for line in str(first).split("\n\nWhile executing ")[0].splitlines()]
   lines = [line for line in lines if line and not line.startswith(_DETAILS)]
   if type(first).__module__.startswith("triton.compiler"):
     lines = lines[-1:]  # after the source text of the kernel
   if type(first).__name__ == "PTXASError":
     lines = [line for line in lines if "error" in line or "fatal" in line][1:] or lines[:1]
+    lines = [re.sub(r"^ptxas \S+, (line \d+); ", r"\1 of the PTX: ", line) for line in lines]
   name = type(first).__name__
   if name in _IN_OTHER_WORDS:
     return _IN_OTHER_WORDS[name]
@@ -79,7 +98,7 @@ _IN_OTHER_WORDS = {
 
 def without_temporary(text: str) -> str:
   """A text without the folders of temporary files, which are gone when somebody reads it."""
-  return re.sub(r"/(?:tmp|var/tmp|dev/shm)/[^\s:'\",;]*/?(?=[^/\s:'\",;]*)", "", text)
+  return re.sub(r"/(?:tmp|var/tmp|dev/shm)/(?:[^\s:'\",;/]*/)*", "", text)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

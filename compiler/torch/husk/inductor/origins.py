@@ -6,7 +6,8 @@ import dataclasses
 import functools
 import inspect
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
 
 from .lines import InductorObject
 
@@ -60,7 +61,7 @@ def _line(trace: str | None) -> Origin:
   number is left out, because it differs from run to run."""
   frames = re.findall(r'File "([^"]*)", line (\d+), in [^\n]*(?:\n\s*([^\n]*))?', trace or "")
   in_files = [frame for frame in frames if frame[0][:1] != "<"]
-  of_model = [frame for frame in in_files if "/torch/" not in frame[0]] or in_files or frames
+  of_model = [frame for frame in in_files if not is_of_torch(frame[0])] or in_files or frames
   if not of_model:
     return Origin()
   path, line, code = of_model[-1]
@@ -71,14 +72,39 @@ def _line(trace: str | None) -> Origin:
   return Origin(line=f"{path.rsplit('/', 1)[-1]}:{line} {code}".strip(), is_in_file=True)
 
 
-def origin(node: InductorObject) -> Origin:
-  """The origin of an IR node; it is empty if the node does not tell."""
-  first = None
+def is_of_torch(path: str) -> bool:
+  """Whether a file belongs to PyTorch, in any environment: a program may have been traced in
+  another one than this."""
+  return re.search(r"/(?:site-packages|dist-packages|pytorch)/torch/", path) is not None
+
+
+# The key of a call's meta whose value has, by an origin of the called graph, the origin that the
+# same node has in this call.
+OF_CALL = "husk_origins"
+
+
+def origin(node: InductorObject, of_calls: Collection[Any] = ()) -> Origin:
+  """The origin of an IR node; it is empty if the node does not tell. A node of a called graph has
+  all nodes of the call among its own: those are `of_calls`."""
+  return of_meta(next((each.meta for each in nodes_of(node) if each not in of_calls), {}))
+
+
+def of_call(node: InductorObject) -> dict[Origin, Origin]:
+  """What a call of a graph that stands for several parts of the model says of its origins."""
+  return next((each.meta[OF_CALL] for each in nodes_of(node) if OF_CALL in each.meta), {})
+
+
+def nodes_of(node: InductorObject) -> list[torch.fx.Node]:
+  """The nodes of a graph that an IR node comes from, the likeliest first."""
   try:
-    first = node.get_origin_node() or next(iter(node.get_origins()), None)
+    own, others = node.get_origin_node(), list(node.get_origins())
   except (AttributeError, NotImplementedError):
-    pass
-  meta = getattr(first, "meta", None) or {}
+    return []
+  return [own, *others] if own is not None else others
+
+
+def of_meta(meta: dict[str, Any]) -> Origin:
+  """The origin of a node of a graph, by its meta."""
   modules = [path for path, _ in (meta.get("nn_module_stack") or {}).values() if path]
   module = re.sub(r"^L\['self'\]\.?", "", str(modules[-1])) if modules else ""
   return dataclasses.replace(_line(meta.get("stack_trace")), module=module)

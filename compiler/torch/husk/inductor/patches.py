@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from . import repeated, torch_compat
+from . import collectives, repeated, torch_compat
 from .lines import InductorObject, NodeLine
 from .replace import Replacement, replaced, replaced_entries
 
@@ -92,7 +92,8 @@ def husk_lines(
   with (
     replaced(*replacements),
     replaced_entries(
-      "torch._inductor.lowering.lowerings", {**asserts, **views, **searches, **(lowerings or {})}
+      "torch._inductor.lowering.lowerings",
+      {**asserts, **views, **searches, **collectives.lowerings(), **(lowerings or {})},
     ),
     torch_compat.decomposed({norm: torch_compat.with_dims_from_the_first(norm_before)}),
   ):

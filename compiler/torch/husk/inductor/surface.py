@@ -104,6 +104,8 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     uses("compile_fx compile_fx_inner", "compile a graph of Dynamo"),
     replaces("compile_fx_aot", "gets the inner compiler of an export"),
     replaces("_unlift_graph clone_preserve_strides", "no buffer of the model is copied"),
+    replaces("_recursive_post_grad_passes", "equal layers become calls (equal_layers.py)"),
+    replaces("fake_tensor_prop", "keeps the values that nodes have (repeated.py)"),
   ),
   "torch._inductor.codegen.common": (
     uses(
@@ -226,6 +228,33 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     uses(_IGNORED_SINCE_2_12, "lines that an artifact does not need", first="2.12"),
     uses(_IGNORED_SINCE_2_14, "a line that an artifact does not need", first="2.14"),
     uses(_IGNORED_SINCE_2_15, "lines that an artifact does not need", first="2.15"),
+  ),
+  # DTensors, and process groups that do not communicate (husk.parallel).
+  "torch._export.wrappers": (
+    replaces(
+      "_maybe_find_pre_dispatch_tf_mode_for_export",
+      "keeps the constructor of DTensors out of programs (program/dtensors.py)",
+    ),
+  ),
+  "torch.distributed._functional_collectives": (
+    replaces(
+      "_maybe_view_chunk_cat",
+      "joins parts without a question about sizes (program/dtensors.py)",
+    ),
+  ),
+  "torch.distributed.distributed_c10d": (
+    uses("_resolve_process_group", "the ranks of a group that an operator names"),
+  ),
+  "torch.distributed.tensor": (uses("_spec", "how a tensor is divided", of="DTensor"),),
+  "torch.distributed.tensor.placement_types": (
+    replaces(
+      "_shard_tensor",
+      "takes the shard of a rank without communication (program/dtensors.py)",
+      of="Shard _StridedShard",
+    ),
+  ),
+  "torch.testing._internal.distributed.fake_pg": (
+    uses("FakeStore", "a process group that does not communicate"),
   ),
   # Nodes of Inductor's graph, and sizes.
   "torch._inductor.ir": (
@@ -382,9 +411,12 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     ),
     replaces("_maybe_layout_constraints", "how the arguments of operators lie (cusolver.py)"),
   ),
+  "torch._decomp.decompositions_for_rng": (
+    replaces("extra_random_decomps", "the decompositions of operators that draw, too"),
+  ),
   "torch._inductor.decomposition": (
     replaces("decompositions", "the decompositions by operator, to which Husk's are added"),
-    uses("cache_clear", "a copy of them", of="fast_random_decomps"),
+    uses("cache_clear", "a copy of both", of="fast_random_decomps"),
   ),
   "torch._inductor.inductor_prims": (uses("seeds", "the operator that makes seeds"),),
   "torch._inductor.fx_passes.joint_graph": (
@@ -481,6 +513,18 @@ SURFACE: dict[str, tuple[Names, ...]] = {
       "_get_vec_load_line",
       "reads no lane behind the end (host_loops.host_codegen)",
       of="CppVecKernel",
+    ),
+    replaces(
+      "reduction_combine_vec",
+      "counts in the inner loop of a tile (host_loops.host_codegen)",
+      of="CppVecKernel",
+    ),
+    uses("transform_indexing", "the index in a tile (host_loops.py)", of="CppTile2DKernel"),
+    uses(
+      "_adjust_argreduce_index",
+      "counts in the inner loop of a tile itself",
+      of="CppTile2DKernel",
+      first="2.15",
     ),
     uses("_get_mask_type tail_size num_elems", "the lanes of a load", of="CppVecKernel"),
   ),
@@ -680,6 +724,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   ),
   "torch.export._trace": (
     replaces("sys", "the graph that it prints when it fails goes to a log (capture.py)"),
+    uses("_export", "traces the operators of DTensors (program/dtensors.py)"),
   ),
   "torch.export.dynamic_shapes": (
     uses(

@@ -747,11 +747,17 @@ def right_dtypes() -> Iterator[None]:
 @contextlib.contextmanager
 def decomposed(decompositions: dict[Any, Callable[..., Any]]) -> Iterator[None]:
   """While open, Inductor has other decompositions of some operators."""
+  from torch._decomp.decompositions_for_rng import extra_random_decomps
   from torch._inductor import decomposition
 
-  clear = decomposition.fast_random_decomps.cache_clear  # it keeps a copy of the table
+  clear = decomposition.fast_random_decomps.cache_clear  # it keeps a copy of the tables
+  # Decompositions of draws come before those of the other table.
+  draws = {op: function for op, function in decompositions.items() if op in extra_random_decomps}
   try:
-    with replaced_entries("torch._inductor.decomposition.decompositions", decompositions):
+    with (
+      replaced_entries("torch._inductor.decomposition.decompositions", decompositions),
+      replaced_entries("torch._decomp.decompositions_for_rng.extra_random_decomps", draws),
+    ):
       clear()
       yield
   finally:

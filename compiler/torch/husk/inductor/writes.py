@@ -17,13 +17,13 @@ _VIEWS_OR_COPIES = {
 
 def placeholders(module: torch.fx.GraphModule) -> set[torch.fx.Node]:
   """The placeholders whose memory may be written."""
-  return {node for node in _Memory(module).written if node.op == "placeholder"}
+  return {node for node in Memory(module).written if node.op == "placeholder"}
 
 
 def depend_on_strides(module: torch.fx.GraphModule) -> bool:
   """Whether the strides of a computed tensor may decide if a write changes it: the graph has a view
   of it that would be a copy for other strides, and writes to one of the two after that."""
-  return _Memory(module).writes_to_views_or_copies
+  return Memory(module).writes_to_views_or_copies
 
 
 def may_write(node: torch.fx.Node) -> bool:
@@ -50,7 +50,7 @@ def written(node: torch.fx.Node) -> list[Any]:
   return [value for value in found if value is not None]
 
 
-class _Memory:
+class Memory:
   """`roots` has the nodes whose memory a node may share, `written` those whose memory may be
   written. The root of a tensor is a placeholder or what an operator has computed."""
 

@@ -129,7 +129,10 @@ def _options(
   known = config.get_config_copy()
   for name in inductor_options:
     if name.replace("-", "_") not in known or name in _DECIDED:
-      raise ValueError(f'torch.compile(backend="husk") has no option {name!r}')
+      raise ValueError(
+        f'torch.compile(backend="husk") has no option {name!r}: it has mode, libraries, and those '
+        "of torch._inductor.config that say how kernels are made"
+      )
   patches = {**(list_mode_options(mode) if mode else {}), **inductor_options}
   patches = {name.replace("-", "_"): value for name, value in patches.items()}
   if libraries is None and run_mode != "graph" and not patches.get("triton.cudagraphs"):

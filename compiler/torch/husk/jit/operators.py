@@ -22,6 +22,9 @@ def function(name: str, device: str) -> Callable[..., Any]:
   arguments = op._schema.arguments
   converters = [_converter(name, argument, torch.device(device)) for argument in arguments]
   writes_results = any(argument.is_out for argument in arguments)
+  is_collective = name.startswith("_c10d_functional::")
+  if name == "_c10d_functional::wait_tensor":
+    return lambda *values: None  # the call that it waits for has waited
 
   def call(*values: Any) -> tuple[int | float, ...] | None:
     args, kwargs = [], {}
@@ -33,11 +36,21 @@ def function(name: str, device: str) -> Callable[..., Any]:
         args.append(value)
     with torch.no_grad():
       returned = op(*args, **kwargs)
+      if is_collective:
+        _wait(returned)
       if not writes_results:
         return _store(op, returned, iter(values[len(arguments) :]))
     return None
 
   return call
+
+
+def _wait(returned: Any) -> None:
+  """Waits for a collective operator: on a GPU its stream does. PyTorch finds what to wait for by
+  the tensor that was returned, and a later step has another one of the same memory."""
+  wait = overload("_c10d_functional::wait_tensor")
+  for tensor in returned if isinstance(returned, (list, tuple)) else [returned]:
+    wait(tensor)
 
 
 def _store(op: Any, returned: Any, outputs: Iterator[Any]) -> tuple[int | float, ...] | None:

@@ -276,7 +276,11 @@ def callee(compiled: Any) -> Callee:
   if traced is None and module is not None and isinstance(target, types.MethodType):
     traced = target  # a module with lazy parameters, which its first call gives values
   if traced is None:
-    raise TypeError(f"{compiled!r} is no result of torch.compile")
+    name = getattr(compiled, "__name__", type(compiled).__name__)
+    raise TypeError(
+      f'{name} is no result of torch.compile: give what torch.compile(..., backend="husk") has '
+      "returned"
+    )
   if module is not None:
     signature = inspect.signature(module.forward)
   else:

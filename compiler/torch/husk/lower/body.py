@@ -10,7 +10,7 @@ import sympy
 from .. import hir
 from ..errors import REPORT, CompileError, Unsupported
 from ..inductor import empty
-from ..inductor.origins import operators_of, origin
+from ..inductor.origins import Origin, nodes_of, of_call, operators_of, origin
 from ..program.constants import Places
 from ..program.signature import Signature
 from .nodes import Graph, IrNode, NodeView, Place, layout_of, node_view
@@ -40,6 +40,7 @@ class Body:
     }
     # The block that is being written.
     self.statements: list[hir.Statement] = []
+    self._token: hir.Buffer | None = None  # of collective operators, if the block has any so far
     # The graph that is being written: the function's, or a subgraph while `inside` is open.
     self.graph = graph
     self.places: dict[str, Place] = {}  # by Inductor's name of a buffer
@@ -47,17 +48,21 @@ class Body:
     self.exprs = hir.Expressions()
     self.asserts: list[tuple[Any, str]] = []  # (condition, message) with a symbol not yet defined
     self.called_at = ""  # the origin of the node that calls the subgraph
+    # Subgraphs with the nodes of their first calls, during which they were lowered; and of the
+    # calls that are being written those nodes, and what the calls say of origins.
+    self._first_calls: dict[Graph, set[Any]] = {}
+    self.calls: list[tuple[set[Any], dict[Origin, Origin]]] = []
 
   # Blocks and subgraphs
 
   @contextlib.contextmanager
   def block(self) -> Iterator[list[hir.Statement]]:
     """While open, statements are appended to the list that the context manager returns."""
-    before, self.statements = self.statements, []
+    before, self.statements, token = self.statements, [], self._token
     try:
       yield self.statements
     finally:
-      self.statements = before
+      self.statements, self._token = before, token
 
   @contextlib.contextmanager
   def inside(self, graph: Graph, node: IrNode) -> Iterator[None]:
@@ -65,11 +70,14 @@ class Body:
     buffers, and knows the symbols that are known outside."""
     before = self.graph, self.places, self.exprs, self.asserts, self.called_at
     self.called_at = self.origin(node)
+    first = self._first_calls.setdefault(graph, set(nodes_of(node)))
+    self.calls.append((first, of_call(node)))
     self.graph, self.places, self.exprs, self.asserts = graph, {}, self.exprs.child(), []
     try:
       yield
     finally:
       self.graph, self.places, self.exprs, self.asserts, self.called_at = before
+      self.calls.pop()
 
   # Statements
 
@@ -93,6 +101,12 @@ class Body:
   ) -> hir.Buffer:
     """A new buffer of the arena for a tensor."""
     return self.declare(wanted, self.exprs.int(self.span(sizes, strides) * dtype.itemsize))
+
+  def token(self) -> hir.Tensor:
+    """A byte that each collective operator of the function writes, which orders them."""
+    if self._token is None:
+      self._token = self.declare("order", hir.Literal(1), align=1)
+    return hir.Tensor("write", self._token, "u8", [hir.Literal(1)], [hir.Literal(1)])
 
   def call_operator(self, call: hir.OperatorCall) -> None:
     """Calls an operator the way that the backend decides."""
@@ -167,6 +181,10 @@ class Body:
 
   # Memory
 
+  def buffer(self, memory: str | Place) -> hir.Buffer:
+    """The memory that a buffer's name or a place is a part of."""
+    return self.place(memory).buffer
+
   def place(self, memory: str | Place) -> Place:
     """The place of one of Inductor's names, which may be a constant that is used for the first
     time."""
@@ -228,7 +246,9 @@ class Body:
   def origin(self, node: IrNode) -> str:
     """The place in the model that a node comes from. For a node of a subgraph it is the place of
     the call if the node itself does not name a line."""
-    own = origin(node)
+    own = origin(node, set().union(*(nodes for nodes, _ in self.calls)))
+    for _, others in reversed(self.calls):
+      own = others.get(own, own)
     if not self.called_at or own.is_in_file:
       return str(own)
     return f"{self.called_at}: {own}"

@@ -231,9 +231,24 @@ def _define_symbols(body: Body, pairs: list[tuple[IrNode, _Value]]) -> None:
 
 def _bind(body: Body, name: str, node: IrNode, operand: _Tensor) -> None:
   """Binds the input `name` of a subgraph to a tensor."""
-  if body.exprs.ints(node.get_stride()) != operand.strides:
+  assumed = zip(node.get_stride(), body.exprs.ints(node.get_stride()), strict=True)
+  for (stride, expression), size, own in zip(assumed, operand.sizes, operand.strides, strict=True):
+    # A stride of a dimension with one element has no effect.
+    if size == hir.Literal(1) or own in (expression, body.exprs.int(_of_elements(stride))):
+      continue
     operand = _restrided(body, name, node, operand)
+    break
   body.places[name] = _placed(body, operand, node)
+
+
+def _of_elements(stride: Any) -> Any:
+  """A stride of a tensor that has elements. Since a size n may be 0, torch computes strides by
+  `max(1, n)`."""
+  stride = sympy.sympify(stride)
+  for part in sympy.preorder_traversal(stride):
+    if type(part).__name__ == "Max" and len(part.args) == 2 and part.args[0] == 1:
+      return _of_elements(stride.xreplace({part: part.args[1]}))
+  return stride
 
 
 def _restrided(body: Body, name: str, node: IrNode, operand: _Tensor) -> _Tensor:

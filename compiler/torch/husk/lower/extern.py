@@ -5,8 +5,9 @@ that the operator writes, and numbers that it returns.
 If a size of a result depends on the values of tensors, the operator "NAME:sizes" is called first.
 It has the same arguments, only reads, and returns the unknown numbers in the order in which torch
 found them: for each tensor its sizes, its strides, its offset. A random operator has the state of
-the generator as its last argument. An operator that needs scratch memory has a workspace as its
-last argument (workspaces.py).
+the generator as its last argument, and a collective operator the token of the function, which it
+writes, so that such calls keep their order. An operator that needs scratch memory has a workspace
+as its last argument (workspaces.py).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ import sympy
 
 from .. import hir
 from ..errors import OTHER_OPERATORS, REPORT, Unsupported
+from ..inductor import collectives
 from . import scalars, workspaces
 from .body import Body
 from .nodes import IrNode, Place, is_tensor, node_view
@@ -237,6 +239,8 @@ def _call(
     if generator is not None:
       body.record_access("both", generator)
       results.append(_bytes_of_buffer("both", generator))
+  if operator_name(op) in collectives.NAMES:
+    results.append(body.token())
   length = workspaces.length(operator_name(op), values)
   if length is not None:
     results.append(_workspace(body, length))
@@ -291,7 +295,10 @@ def _arguments(
 ) -> list[hir.Argument]:
   """All arguments of the schema. With `only_reads` no argument is written."""
   arguments: list[hir.Argument] = []
+  left_out = collectives.ONLY_TRACED.get(operator_name(op), frozenset())
   for argument in op._schema.arguments:
+    if argument.name in left_out:
+      continue
     if argument.name in values:
       value = values[argument.name]
     elif argument.has_default_value():

@@ -159,7 +159,7 @@ class LineVisitor:
     if len(nodes) != len(line.call_args):
       nodes = [None] * len(line.call_args)
     args = [self._kernel_argument(*pair) for pair in zip(line.call_args, nodes)]
-    call = body.backend.call_kernel(line.kernel_name, args, body.ranges, body.bytes_of)
+    call = body.backend.call_kernel(line.kernel_name, args, body.ranges, body.bytes_of, body.buffer)
     if (node := self._last_buffer(line)) is not None:
       body.backend.note_call(call.kernel, functools.partial(body.operators, node))
     body.launch(call, self._origin_of_results(call), body.view)

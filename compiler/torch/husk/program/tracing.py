@@ -16,7 +16,7 @@ import os
 import pathlib
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import sympy
@@ -68,11 +68,13 @@ def traced(
   strict: bool | None = None,
   deferred: bool | None = None,
   classes: Classes | None = None,
+  export: Callable[..., Any] | None = None,
 ) -> ExportedProgram:
-  """The program of a model. `classes` gets those of objects among its arguments and results that
-  torch cannot take apart by itself. With None for `strict` or `deferred` both are tried. Logs which
-  way was needed if the first one failed, and which ranges differ from those of the Dims. If every
-  way fails, the error of the first one is raised."""
+  """The program of a model. `export` takes the place of torch.export.export. `classes` gets those
+  of objects among its arguments and results that torch cannot take apart by itself. With None for
+  `strict` or `deferred` both are tried. Logs which way was needed if the first one failed, and
+  which ranges differ from those of the Dims. If every way fails, the error of the first one is
+  raised."""
   import torch
 
   if classes is not None:
@@ -91,7 +93,7 @@ def traced(
       continue
     try:
       with _without_messages() if failed else contextlib.nullcontext():
-        program, decided = _export(model, args, kwargs, dynamic_shapes, way, classes)
+        program, decided = _export(model, args, kwargs, dynamic_shapes, way, classes, export)
     except Unsupported:
       raise
     except Exception as error:
@@ -100,11 +102,23 @@ def traced(
     if way.small and (unmet := _unmet(program, asked, decided)):
       larger = dataclasses.replace(way, small=False)
       with contextlib.suppress(Exception), _without_messages():
-        other, reasons = _export(model, args, kwargs, dynamic_shapes, larger, classes)
+        other, reasons = _export(model, args, kwargs, dynamic_shapes, larger, classes, export)
         if not unmet & _unmet(other, asked, reasons):
           program, decided, way = other, reasons, larger
+    other_numbers = ""
+    if strict is None and not way.strict and (fixed := _fixed_numbers(program)):
+      stricter = dataclasses.replace(way, strict=True)
+      with contextlib.suppress(Exception), _without_messages():
+        other, reasons = _export(model, args, kwargs, dynamic_shapes, stricter, classes, export)
+        if len(_fixed_numbers(other)) < len(fixed):
+          other_numbers = (
+            f"traced with {stricter}, since with {way} the program has {fixed[0]} only"
+          )
+          program, decided, way = other, reasons, stricter
     remarks = list(_finished(program, asked, way, decided))
-    if failed is not None and str(way) != str(first):
+    if other_numbers:
+      remarks.insert(0, other_numbers)
+    elif failed is not None and str(way) != str(first):
       remarks.insert(
         0,
         f"traced with {way}, since torch.export refuses the model with {first}: {_reason(failed)}",
@@ -159,6 +173,7 @@ def _export(
   dynamic_shapes: Any,
   way: _Way,
   classes: Classes | None,
+  export: Callable[..., Any] | None,
 ) -> tuple[ExportedProgram, list[Any]]:
   """The program, and the conditions on sizes by which the code of the model decided."""
   import torch
@@ -168,7 +183,7 @@ def _export(
     decided.clear()
     try:
       with _small_sizes(decided) if way.small else contextlib.nullcontext():
-        program = torch.export.export(
+        program = (export or torch.export.export)(
           model,
           args,
           kwargs,
@@ -212,6 +227,23 @@ def _assume_deferred(program: ExportedProgram) -> None:
       if any(one.is_number for one in condition.args):
         raise ValueError(f"the model's code is traced for {assumed.text(shapes, condition)} alone")
   torch_compat.assume(program, [assumed.Assumption(one) for one in dict.fromkeys(conditions)])
+
+
+def _fixed_numbers(program: ExportedProgram) -> list[str]:
+  """The numbers that the model's code has made of sizes by rounding, as by `int(size * 1.5)`, and
+  that the program has for the sizes of the example alone. Only Dynamo traces such an int as an
+  expression."""
+  shapes = assumed.environment(program)
+  if shapes is None:
+    return []
+  conditions = [guard.expr for guard in shapes.guards]
+  return [
+    assumed.text(shapes, condition)
+    for condition in conditions
+    if isinstance(condition, sympy.Eq)
+    and any(one.is_number for one in condition.args)
+    and any(type(one).__name__ in _ROUNDED for one in condition.args)
+  ]
 
 
 # Functions of torch that make an int of a float.

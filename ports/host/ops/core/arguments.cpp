@@ -345,7 +345,16 @@ husk_status op_pack(const husk_op_context* context, const husk_op_arg* args, uin
   Cancellation cancellation(*context);
   const Arguments arguments(op, context, cancellation, args, count, error);
   HUSK_TRY(arguments.check_count());
-  const husk_status status = op.pack(arguments, *packing);
+  husk_packing own = HUSK_PACKING_INIT;  // the runtime may have an older one
+  own.argument = packing->argument;
+  own.bytes = packing->bytes;
+  own.layout = packing->layout;
+  own.data = packing->data;
+  if (HUSK_HAS_FIELD(packing, stored)) own.stored = packing->stored;
+  const husk_status status = op.pack(arguments, own);
+  packing->bytes = own.bytes;
+  packing->layout = own.layout;
+  if (HUSK_HAS_FIELD(packing, name)) packing->name = own.name;
   if (!cancellation.ended()) return status;
   return fail(error, HUSK_CANCELLED, "%s: husk_op_context.cancel ended the call", op.name);
 }

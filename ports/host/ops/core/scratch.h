@@ -9,7 +9,7 @@ namespace husk::host {
 
 // A row for each thread that takes part.
 constexpr int64_t kProductScratch = 584 << 10;      // blocks of the operands and of sums
-constexpr int64_t kAttentionScratch = 216 << 10;    // blocks of the operands and of results
+constexpr int64_t kAttentionScratch = 280 << 10;    // blocks of the operands and of results
 constexpr int64_t kConvolutionScratch = 592 << 10;  // packed weights, inputs and sums
 
 // Only for the thread that calls the op.

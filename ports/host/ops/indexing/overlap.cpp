@@ -11,11 +11,11 @@ namespace {
 
 // std::max and std::min, whose results decide what a NaN among the coordinates means.
 template <class V>
-V larger(V a, V b) {
+V max_of(V a, V b) {
   return a < b ? b : a;
 }
 template <class V>
-V smaller(V a, V b) {
+V min_of(V a, V b) {
   return b < a ? b : a;
 }
 
@@ -28,9 +28,9 @@ struct Box {
 
 template <class V>
 V intersection_over_union(const Box<V>& a, const Box<V>& b) {
-  const V width = smaller(a.right, b.right) - larger(a.left, b.left);
-  const V height = smaller(a.bottom, b.bottom) - larger(a.top, b.top);
-  const V shared = larger(V(0), width) * larger(V(0), height);
+  const V width = min_of(a.right, b.right) - max_of(a.left, b.left);
+  const V height = min_of(a.bottom, b.bottom) - max_of(a.top, b.top);
+  const V shared = max_of(V(0), width) * max_of(V(0), height);
   return shared / (a.area() + b.area() - shared);
 }
 

@@ -117,6 +117,7 @@ bool product_run_quantized_baseline(Product& product);
 bool product_run_quantized_avx2(Product& product);
 bool product_run_quantized_avx512(Product& product);
 int64_t product_pack_codes(const ProductPacking& packing, void* to);
+constexpr const char* kCodesLayout = "codes 1";
 
 int64_t product_pack_baseline(const ProductPacking& packing, void* to);
 int64_t product_pack_avx2(const ProductPacking& packing, void* to);

@@ -374,6 +374,8 @@ int64_t pack_matrix(const ProductPacking& packing, void* to) {
     pack<P, S, width>(from + j * packing.b.column, packing.b.column, packing.b.row,
                       static_cast<int>(smaller(width, packing.n - j)), packing.k, panel);
   }
+  // Equal matrices have equal copies.
+  __builtin_memset(static_cast<P*>(to) + panels * width * depth, 0, kLaneCount<P> * sizeof(P));
   return bytes;
 }
 

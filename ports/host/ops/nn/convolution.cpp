@@ -424,6 +424,23 @@ husk_status get_pair(const Arguments& args, ConvolutionPair& pair) {
   return get_pair_vectors(args, kSecond, second);
 }
 
+// Kernels leave gaps where they read nothing that counts. A file must not have what was in memory
+// there before.
+void clear(const husk_packing& packing) {
+  if (packing.data) __builtin_memset(packing.data, 0, packing.bytes);
+}
+
+// Takes what ConvolutionKernels::pack has returned.
+husk_status set_packing(const Arguments& args, const ConvolutionKernels& kernels, int64_t bytes,
+                        husk_packing& packing) {
+  if (bytes == kWrongCopy)
+    return args.argument_error(packing.argument, HUSK_INVALID_FILE,
+                               "has a packed copy in the file that is for other weights");
+  packing.name = kernels.layout;
+  packing.bytes = static_cast<uint64_t>(bytes);
+  return HUSK_OK;
+}
+
 }  // namespace
 
 husk_status pack_convolution(const Arguments& args, husk_packing& packing) {
@@ -433,7 +450,10 @@ husk_status pack_convolution(const Arguments& args, husk_packing& packing) {
   HUSK_TRY(args.get_features(cpu));
   if (packing.argument != kWeight || !get_packing(args, c)) return HUSK_OK;
   int64_t method = 0;
-  packing.bytes = static_cast<uint64_t>(kernels_of(cpu)->pack(c, packing.data, &method));
+  c.packed = packing.stored;
+  clear(packing);
+  const ConvolutionKernels& kernels = *kernels_of(cpu);
+  HUSK_TRY(set_packing(args, kernels, kernels.pack(c, packing.data, &method), packing));
   packing.layout = static_cast<uint64_t>(8 * c.groups + 4 * c.transposed + method);
   return HUSK_OK;
 }
@@ -458,8 +478,10 @@ husk_status pack_convolution_depthwise(const Arguments& args, husk_packing& pack
   c.groups = is_second ? args[at.weight].sizes[0] : 1;
   if (is_second && c.taps > kMaxPairTaps) return HUSK_OK;
   set_channels(args[at.weight], c);
-  packing.bytes = static_cast<uint64_t>(kernels_of(cpu)->pack_pair(c, is_second, packing.data));
-  return HUSK_OK;
+  c.packed = packing.stored;
+  clear(packing);
+  const ConvolutionKernels& kernels = *kernels_of(cpu);
+  return set_packing(args, kernels, kernels.pack_pair(c, is_second, packing.data), packing);
 }
 
 husk_status convolution_depthwise(const Arguments& args) {

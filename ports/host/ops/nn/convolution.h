@@ -66,15 +66,21 @@ struct ConvolutionPartCount {
   int64_t parts, positions;
 };
 
+// The result of ConvolutionKernels::pack, in place of a number of bytes, if a copy is for other
+// weights.
+constexpr int64_t kWrongCopy = -1;
+
 // A convolution is divided into parts. Their number depends on the sizes and on the instruction set
 // only, and that of a pair on the threads too. `run` computes the parts that a thread takes. The
 // CPU must support the instruction set.
 struct ConvolutionKernels {
+  const char* layout;  // husk_packing.name of copies: another layout needs another name
   ConvolutionPartCount (*count_parts)(const Convolution& convolution);
   // Lays out the weights as `run` reads them. Returns the bytes of the copy, and writes it if `to`
   // is not null. Returns 0 if the weights are read in place, or are packed in each run. The copy is
   // for the method that suits these sizes, a number below 4: with other sizes `run` may leave the
-  // copy unused.
+  // copy unused. If the convolution has a copy, of any content, returns kWrongCopy if it does not
+  // begin as the copy would.
   int64_t (*pack)(const Convolution& convolution, void* to, int64_t* method);
   void (*run)(const Convolution& convolution, const ConvolutionParts& parts);
 

@@ -2,4 +2,4 @@
 #include "nn/convolution_kernels.h"
 
 const husk::host::ConvolutionKernels husk::host::convolution_avx2 = {
-    count_parts, pack, run, count_pair_parts, pack_pair, run_pair};
+    "Avx2 1", count_parts, pack, run, count_pair_parts, pack_pair, run_pair};

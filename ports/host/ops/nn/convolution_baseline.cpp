@@ -2,5 +2,11 @@
 // options.
 #include "nn/convolution_kernels.h"
 
+#if defined(__x86_64__)
+#define HUSK_SET "Baseline"
+#else
+#define HUSK_SET "ArmBaseline"
+#endif
+
 const husk::host::ConvolutionKernels husk::host::convolution_baseline = {
-    count_parts, pack, run, count_pair_parts, pack_pair, run_pair};
+    HUSK_SET " 1", count_parts, pack, run, count_pair_parts, pack_pair, run_pair};

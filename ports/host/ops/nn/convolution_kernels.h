@@ -161,6 +161,7 @@ int64_t pack_typed(const Convolution& c, void* to, int64_t* method) {
   constexpr int64_t kFewWeights = 4096;
   const int64_t most = 3 * c.groups * c.out_channels * c.in_channels * c.taps + kFewWeights;
   if (weights == 0 || weights > most) return 0;
+  if (c.packed && !packed_weights<T>(c, plan)) return kWrongCopy;
   if (header) {
     *header = PackedHeader(c, plan);
     pack_method<T>(c, plan, reinterpret_cast<T*>(header + 1));

@@ -247,6 +247,7 @@ template <class T>
 int64_t pack_typed_pair(const Convolution& c, bool is_depthwise, void* to) {
   PairPlan plan;
   plan_channels<T>(c.groups * c.out_channels, plan);
+  if (c.packed && !packed_weights<T>(c, is_depthwise ? plan.second : plan.first)) return kWrongCopy;
   PackedHeader* header = static_cast<PackedHeader*>(to);
   T* weights = header ? reinterpret_cast<T*>(header + 1) : nullptr;
   if (header) *header = PackedHeader(c, is_depthwise ? plan.second : plan.first);

@@ -1,6 +1,7 @@
 """Convolutions for which there is no template, in terms of those for which there is one. Inductor
 has templates for two and three dimensions, not transposed, without dilation. Husk has templates for
-images, with dilation (cuda/convolution.py) and for depthwise convolutions (cuda/depthwise.py).
+images (cuda/convolution.py) and for their depthwise convolutions (cuda/depthwise.py), both with
+dilation.
 
 Other depthwise convolutions, and grouped ones with few products for each result, are sums that
 become one pointwise kernel. Inductor's template would compute tiles of products of which all but
@@ -78,8 +79,7 @@ def _convolution(
     and not transposed
     and len(kernel) == 2
     and channels == 1
-    and weight.shape[0] == groups >= _FEWEST_CHANNELS
-    and set(dilation) == {1}
+    and groups >= _FEWEST_CHANNELS
   ):
     return NotImplemented
   if transposed:
@@ -189,6 +189,40 @@ def _loaded(x: torch.Tensor, positions: Sequence[torch.Tensor], leading: int = 2
   return torch.ops.aten._unsafe_masked_index(x, mask, indices, 0)
 
 
+def _windows(
+  x: torch.Tensor, sizes: Sequence[Any], stride: Sequence[int], padding: Sequence[int]
+) -> Callable[[Sequence[int]], torch.Tensor]:
+  """A function of distances from the first element, one for each dimension of an image. It returns
+  the elements that are so far from the first ones of all results, zero outside of the image."""
+  import torch
+
+  rank = len(sizes)
+  if all(isinstance(size, int) for size in (*sizes, *x.shape[2:])):
+    # Views of an image with zeros around it. As masks for each element of the kernel, they took
+    # Inductor twice as long.
+    around = [pad for pads in zip(padding[::-1], padding[::-1]) for pad in pads]
+    padded = torch.ops.aten.constant_pad_nd(x, around, 0) if any(around) else x
+
+    def view(distances: Sequence[int]) -> torch.Tensor:
+      part = padded
+      for dim, (distance, size, step) in enumerate(zip(distances, sizes, stride), 2):
+        part = torch.ops.aten.slice(part, dim, distance, distance + (size - 1) * step + 1, step)
+      return part
+
+    return view
+  steps = [
+    torch.arange(size, device=x.device) * step - pad
+    for size, step, pad in zip(sizes, stride, padding)
+  ]
+  return lambda distances: _loaded(
+    x,
+    [
+      along(step + distance, dim, rank)
+      for dim, (step, distance) in enumerate(zip(steps, distances))
+    ],
+  )
+
+
 def _sum_of_taps(
   x: torch.Tensor,
   weight: torch.Tensor,
@@ -199,26 +233,18 @@ def _sum_of_taps(
   bias: torch.Tensor | None,
 ) -> torch.Tensor:
   """A convolution as a sum with a term for each element of a kernel."""
-  import torch
-
   kernel, rank = weight.shape[2:], weight.dim() - 2
   sizes = result_sizes(x.shape[2:], kernel, stride, padding, dilation)
-  steps = [
-    torch.arange(size, device=x.device) * step - pad
-    for size, step, pad in zip(sizes, stride, padding)
-  ]
-  # Dimensions: batch, group, result of the group, then the image.
-  grouped = weight.reshape(groups, -1, *weight.shape[1:])
   dtype = _sum_dtype(x)
+  window = _windows(x, sizes, stride, padding)
+  # Dimensions: batch, group, result of the group, then the image.
+  grouped = weight.reshape(groups, -1, *weight.shape[1:]).to(dtype)
   total = None
   for tap in itertools.product(*(range(taps) for taps in kernel)):
-    positions = [
-      along(step + at * d, dim, rank) for dim, (step, at, d) in enumerate(zip(steps, tap, dilation))
-    ]
-    loaded = _loaded(x, positions).to(dtype)
+    loaded = window([at * d for at, d in zip(tap, dilation)]).to(dtype)
     loaded = loaded.reshape(x.shape[0], groups, -1, *sizes)
     for channel in range(int(weight.shape[1])):
-      factor = grouped[(slice(None), slice(None), channel, *tap)].to(dtype)
+      factor = grouped[(slice(None), slice(None), channel, *tap)]
       term = loaded[:, :, channel].unsqueeze(2) * factor.reshape(*factor.shape, *[1] * rank)
       total = term if total is None else total + term
   assert total is not None

@@ -15,11 +15,19 @@ def table() -> dict[Any, Callable[..., Any]]:
 
   aten, prims = torch.ops.aten, torch.ops.prims
   return {
+    aten.bernoulli.p: _bernoulli,
     aten.uniform.default: _uniform,
     aten.normal_functional.default: _normal_like,
     prims.normal.default: _normal,
     aten.multinomial.default: _multinomial,
   }
+
+
+def _bernoulli(x: torch.Tensor, p: float = 0.5, *, generator: Any = None) -> torch.Tensor:
+  """Inductor's own decomposition returns bools, whatever the dtype of `x` is."""
+  import torch
+
+  return (torch.rand_like(x, dtype=torch.float32) < p).to(x.dtype)
 
 
 def _uniform(

@@ -80,9 +80,11 @@ def hosts() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _decomposed(decompositions: dict[Any, Decomposition], device: str) -> Iterator[None]:
+  from torch._decomp.decompositions_for_rng import extra_random_decomps
   from torch._inductor import decomposition, lowering
 
-  inductors, checks = decomposition.decompositions, arguments.checks()
+  inductors = {**decomposition.decompositions, **extra_random_decomps}
+  checks = arguments.checks()
   others = {op: _left for op in checks if op not in decompositions}
   decompositions = {**decompositions, **others}
   for op in decompositions:
