@@ -17,8 +17,12 @@ int main(int argc, char** argv) {
   for (const auto& [name, seed] : husk::fuzz::read_seeds(argv + 2, argv + argc)) {
     LLVMFuzzerTestOneInput(seed.data(), seed.size());
     if (seed.size() <= 64) continue;
-    const size_t metadata = std::min<size_t>(seed.size(),
-                                             64 + (seed[12] | seed[13] << 8 | seed[14] << 16));
+    // A file of all ranks has the metadata of each between other bytes.
+    const bool has_ranks = seed[24] & 4;
+    const size_t metadata = has_ranks
+                                ? seed.size()
+                                : std::min<size_t>(seed.size(), 64 + (seed[12] | seed[13] << 8 |
+                                                                      seed[14] << 16));
     for (int n = 0; n < mutants; ++n) {
       std::vector<uint8_t> mutant = seed;
       for (int flips = 1 + static_cast<int>(random() % 4); flips > 0; --flips) {

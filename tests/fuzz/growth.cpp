@@ -168,6 +168,13 @@ const Kind kKinds[] = {
          g.file.entries.push_back(fb::CreateEntry(g.b(), g.string(i), g.text));
        });
      }},
+    {"Program.packed",
+     [](Growing& g) {
+       g.each([&](uint32_t i) {
+         const uint8_t key[32] = {uint8_t(i >> 24), uint8_t(i >> 16), uint8_t(i >> 8), uint8_t(i)};
+         g.file.packed.push_back(fb::PackedCopy(fb::Hash(key), fb::Blob(0, 8, fb::Hash())));
+       });
+     }},
     {"Program.asserts",
      [](Growing& g) { g.each([&](uint32_t i) { g.file.asserts.push_back(g.string(i)); }); }},
     {"Kernel.params", [](Growing& g) { g.kernel(g.text, g.text, 16 * g.n); }},

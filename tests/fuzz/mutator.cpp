@@ -1,11 +1,13 @@
 // Mutants of artifacts for libFuzzer: half of them change fields and rows and keep the form of the
-// metadata, the others change its bytes. The blobs after the metadata stay as they are.
+// metadata, the others change its bytes. The blobs after the metadata stay as they are. Files of
+// all ranks have no metadata in that place: any of their bytes changes.
 #include <algorithm>
 #include <cstring>
 
 #include <husk/husk.h>
 
 #include "fields.h"
+#include "model/container.h"
 #include "mutate.h"
 
 extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
@@ -17,7 +19,8 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max
   using namespace husk::fuzz;
   std::mt19937 random(seed);
   const Artifact artifact(data, size);
-  if (!artifact.data || random() % 8 == 0) return LLVMFuzzerMutate(data, size, max_size);
+  const bool is_one = artifact.data && !(artifact.data[24] & husk::kRanksFeature);
+  if (!is_one || random() % 8 == 0) return LLVMFuzzerMutate(data, size, max_size);
   husk_error error;
   uint32_t metadata;
   std::memcpy(&metadata, artifact.data + 12, 4);

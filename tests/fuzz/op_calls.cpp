@@ -19,6 +19,9 @@ std::vector<OpCalls>& all_calls() {
   return calls;
 }
 
+// A collective writes a token, which orders it among the others.
+bool is_collective(const husk_op& op) { return std::strstr(op.contract, " token:w") != nullptr; }
+
 // The ops of the library, in the order of pack.def.
 const std::vector<CountedOp>& counted_ops() {
   static const std::vector<CountedOp> ops = [] {
@@ -26,7 +29,7 @@ const std::vector<CountedOp>& counted_ops() {
     uint32_t count = 0;
     const husk_op* all = husk_host_ops(&count);
     for (uint32_t i = 0; i < count; ++i) {
-      all_calls().push_back({all[i].name, 0, 0});
+      all_calls().push_back({all[i].name, is_collective(all[i]), 0, 0});
       out.push_back({&all[i], i});
     }
     return out;

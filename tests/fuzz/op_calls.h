@@ -9,8 +9,10 @@
 namespace husk::fuzz {
 
 // How often an op of ports/host/ops/library/pack.def was called, and how often it returned HUSK_OK.
+// `needs_ranks`: whether the op is a collective, which one rank alone cannot call.
 struct OpCalls {
   const char* name;
+  bool needs_ranks;
   uint64_t calls, finished;
 };
 const std::vector<OpCalls>& op_calls();

@@ -151,6 +151,8 @@ husk_engine* new_engine(PortKind port, bool budgets) {
                                             : husk_port_host();
   options.allow_host_images = checking;
   options.require_op_contracts = !checking;  // test::op takes any arguments
+  options.rank = 3;  // the place of seeds/world.hir; other seeds are for any rank
+  options.world = 4;
   options.max_metadata_bytes = 1 << 20;
   options.max_state_bytes = 1 << 20;
   options.max_program_bytes = 1 << 24;
