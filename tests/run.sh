@@ -43,7 +43,7 @@ unset PYTHONDONTWRITEBYTECODE
 summary=build/test-summary.txt
 running=()
 finish() {
-  for row in "${running[@]}"; do
+  for row in "${running[@]}" ${watch:-}; do
     kill -- "-$row" 2>/dev/null || true
   done
   echo "== summary"
@@ -52,11 +52,20 @@ finish() {
   done | tee $summary
 }
 
+# No test may hang a machine: one that takes 10 minutes is ended, and its process says where it was.
+pytest=(-m pytest -q -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true)
+
 # runner LOG COMMAND...: a program that runs tests, whose output goes to LOG, too. If it fails, the
-# stage goes on to its other runners, and has failed.
+# stage goes on to its other runners, and has failed. A process that it has left behind has the log
+# open and nothing else, so that nobody waits for it.
 failed=0
 runner() {
-  "${@:2}" 2>&1 | tee "$1" || failed=1
+  local program
+  : >"$1"
+  "${@:2}" >"$1" 2>&1 3>&- 4>&- &
+  program=$!
+  tail --pid=$program -n +1 -s 0.2 -f "$1" || true
+  wait "$program" || failed=1
 }
 
 # preset NAME [CTEST OPTION...]: builds the `targets` of a preset with the `options` of CMake, and
@@ -73,8 +82,17 @@ preset() {
   cmake --build "build/$1" --target "${targets[@]}" -- -k 0 >"$log.build.log" ||
     { grep -E 'error|warning|FAILED' -A3 "$log.build.log" | head -n 60; exit 1; }
   echo "== $1: test"
-  runner "$log.test.log" ctest --test-dir "build/$1" --output-on-failure "${@:2}"
+  local before=$failed tests=(ctest --test-dir "build/$1" --output-on-failure --timeout 600)
+  runner "$log.test.log" "${tests[@]}" "${@:2}"
   result=$(grep '% tests passed' "$log.test.log")
+  # At its end a program stops all its threads to look for leaks, which fails once in a while on a
+  # busy machine. It has then not looked, so it runs again.
+  if ((failed > before)) &&
+    grep -q 'LeakSanitizer has encountered a fatal error' "$log.test.log"; then
+    failed=$before
+    runner "$log.again.log" "${tests[@]}" --rerun-failed
+    result+="; again: $(grep '% tests passed' "$log.again.log")"
+  fi
 }
 
 # python ENVIRONMENT TEST...: the exporter's tests with the PyTorch of an environment.
@@ -88,7 +106,7 @@ python() {
   export HUSK_HELLO=$bin/husk_hello HUSK_HELLO_CPP=$bin/husk_hello_cpp
   export HUSK_BENCH=$bin/husk-bench HUSK_FIRST_RESULT=$bin/husk_first_result
   echo "== python: torch $("build/$1/bin/python" -c 'import torch; print(torch.__version__)')"
-  runner "$log" "build/$1/bin/python" -m pytest "${@:2}" -q -n 2 --dist worksteal --durations=10
+  runner "$log" "build/$1/bin/python" "${pytest[@]}" "${@:2}" -n 2 --dist worksteal --durations=10
   result=$(tail -n 1 "$log")
 }
 
@@ -199,22 +217,22 @@ stage() {
       HUSKC=$PWD/build/release/bin/huskc \
         HUSK_TRITON=$PWD/build/release/lib/triton/husk/libtriton_husk.so \
         runner build/pytest-servers.log \
-        build/venv-servers/bin/python -m pytest tests/servers -q --durations=5
+        build/venv-servers/bin/python "${pytest[@]}" tests/servers --durations=5
       result="Triton: $(tail -n 1 build/pytest-servers.log)"
       extension
       HUSKC=$PWD/build/release/bin/huskc runner build/pytest-mlserver.log \
-        build/venv-mlserver/bin/python -m pytest -q --durations=5 \
+        build/venv-mlserver/bin/python "${pytest[@]}" --durations=5 \
         tests/serve/test_{model,mlserver}*.py
       result+="; MLServer: $(tail -n 1 build/pytest-mlserver.log)"
       HUSKC=$PWD/build/release/bin/huskc runner build/pytest-ray.log \
-        build/venv-ray/bin/python -m pytest -q --durations=5 tests/serve/test_ray*.py
+        build/venv-ray/bin/python "${pytest[@]}" --durations=5 tests/serve/test_ray*.py
       result+="; Ray: $(tail -n 1 build/pytest-ray.log)"
       ;;
     binding)
       [[ -x build/release/bin/huskc ]] || preset release -j2
       extension
       HUSKC=$PWD/build/release/bin/huskc runner build/pytest-binding.log \
-        build/venv/bin/python -m pytest tests/python -q -n 2 --durations=5
+        build/venv/bin/python "${pytest[@]}" tests/python -n 2 --durations=5
       result=$(tail -n 1 build/pytest-binding.log)
       ;;
     package)
@@ -262,10 +280,37 @@ stage() {
   esac
 }
 
+# Ends what a stage runs every `stage_limit` seconds, and `python` three times as late, so that the
+# stages behind it still run. Stages that build much have no limit: each of their tests has one.
+stage_limit=
+has_limit() {
+  case $1 in release | aarch64 | tsan | fuzz) return 1 ;; esac
+  [[ $stage_limit ]]
+}
+end_late() {
+  local child limit=$stage_limit
+  [[ $1 != python ]] || limit=$((3 * stage_limit))
+  while sleep "$limit"; do
+    echo "tests/run.sh: $1 runs for $limit seconds; what it does is ended"
+    for child in $(pgrep -P "$2"); do
+      [[ $child == "$BASHPID" ]] || kill "$child" || true
+    done
+  done
+}
+
 # A stage in a shell of its own, which it ends if it fails. Its result is in a file then.
 stage_alone() (
-  result=
-  trap 'echo "$result" >"build/stages/$1.result"' EXIT
+  result= own=$BASHPID ends=
+  if has_limit "$1"; then
+    set -m
+    end_late "$1" "$own" 3>&- 4>&- &
+    ends=$!
+    disown
+    set +m
+  fi
+  trap 'echo "$result" >"build/stages/$1.result"
+    [[ ! $ends ]] || kill -- "-$ends" 2>/dev/null || true
+    jobs -p | xargs -r kill 2>/dev/null || true' EXIT
   set -e
   stage "$1"
   exit "$failed"
@@ -294,7 +339,7 @@ run_stage() {
 # appears when it ends. Stages of two rows use no build folder at the same time: `python` waits for
 # `aarch64`, and the rest of the first row uses folders of its own.
 run_row() {
-  local name
+  local name stage_limit=${stage_limit:-900}
   exec 4>&1   # what fails has its output elsewhere
   trap '[[ ! ${printed:-} ]] || cat "$printed.part" >&4' EXIT
   for name; do
@@ -323,6 +368,16 @@ run_rows() {
   running=()
 }
 
+# After 50 minutes: what the stages of rows have printed last, and which processes run, for whoever
+# looks for the one that does not end.
+late_after=3000
+late() {
+  sleep "$late_after"
+  echo "== not done after $late_after seconds"
+  tail -n 20 build/stages/*.part
+  ps -eo pid,ppid,etimes,time,args --sort -time | cut -c 1-160 | head -n 40
+}
+
 main() {
   stages=("$@")
   first_rows=()
@@ -344,6 +399,9 @@ main() {
     [[ $name != setup || ! -e build/stages/failed ]] || exit 1
   done
   set -m   # each row is a process group, which `finish` ends
+  late &
+  watch=$!
+  disown   # `run_rows` waits for its rows alone
   run_rows "${first_rows[@]}"
   ! grep -qsx environments build/stages/failed || exit 1
   run_rows "${rows[@]}"

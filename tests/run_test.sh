@@ -15,11 +15,16 @@ stage() {
     *" $1:runner "*) runner log false; runner log true ;;
     *" $1:command "*) false ;;
     *" $1:exit "*) exit 3 ;;
+    *" $1:slow "*) echo "is slow"; sleep 1 ;;
+    *" $1:orphan "*) runner log bash -c 'echo "has one"; sleep 30 & exit 0' ;;
+    *" $1:hangs "*) runner log sleep 60; runner log echo "goes on" ;;
     *" $1:import "*) PYTHONPATH=. python3 -c 'import fakes' ;;
   esac
   echo "$1" >>ended
   result="4 passed"
 }
+[[ " $FAIL " != *":slow "* ]] || late_after=0.5
+[[ " $FAIL " != *":hangs "* ]] || stage_limit=1
 main "${@:2}"
 END
 
@@ -69,6 +74,21 @@ check "stages that are named" 1 "docs:exit" docs style
 began "setup docs style"
 line docs failed
 line style "4 passed"
+
+check "a stage is late" 0 "docs:slow"
+sed -n '/^== not done after/,$p' output | grep -q "is slow" ||
+  fail "nothing says what a late stage prints"
+
+check "a stage hangs" 1 "docs:hangs"
+began "$all"
+line docs "failed: 4 passed"
+grep -q "docs runs for 1 seconds" output || fail "nothing says that a stage was ended"
+grep -q "goes on" output || fail "the stage does not go on"
+
+begin=$SECONDS
+check "a stage leaves a process behind" 0 "docs:orphan"
+((SECONDS - begin < 20)) || fail "the run waited for a process that was left behind"
+grep -q "has one" output || fail "the output of a program is missing"
 
 check "setup fails" 1 "setup:command"
 began setup

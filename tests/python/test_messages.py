@@ -8,6 +8,7 @@ import husk
 import numpy as np
 import pytest
 import torch
+from husk.serve import Model, RequestError, request, settings
 
 X = np.ones((2, 4), np.float32)
 # The number of rows is a number that the export fixed.
@@ -35,6 +36,11 @@ def damaged(compiled):
   content = bytearray(compiled(conftest.COPY).read_bytes())
   content[64:80] = bytes(16)
   return content
+
+
+def served(text, inputs, compiled, values=None, **parameters):
+  """Answers one request to a model of husk.serve."""
+  Model(compiled(text), settings.read(values or {})).run(request.read(inputs, parameters))
 
 
 ROWS = {
@@ -113,13 +119,59 @@ ROWS = {
     "limit",
   ),
   "a function": (lambda load, compiled: load(conftest.CACHE).decode, "it has 'put', 'get'"),
+  "no file to serve": (lambda load, compiled: Model("/nowhere/x.husk"), "/nowhere/x.husk.*No such"),
+  "a damaged file to serve": (lambda load, compiled: Model(__file__), "not a Husk artifact"),
+  "a setting": (
+    lambda load, compiled: settings.read({"sesions": 2}),
+    "no setting 'sesions': the settings are device",
+  ),
+  "a value of a setting": (
+    lambda load, compiled: settings.read({"sessions": 0}),
+    "setting sessions is 0, must be at least 1",
+  ),
+  "a function to serve": (
+    lambda load, compiled: served(conftest.COPY, {}, compiled, {"function": "no"}),
+    "no function 'no', it has 'forward'",
+  ),
+  "batches of a model with states": (
+    lambda load, compiled: served(conftest.CACHE, {}, compiled, {"max_batch_size": 2}),
+    "has states, .* leave max_batch_size out",
+  ),
+  "a function of a request": (
+    lambda load, compiled: served(conftest.COPY, {"x": X}, compiled, function="no"),
+    "no function 'no': the functions are 'forward'",
+  ),
+  "a name in a request": (
+    lambda load, compiled: served(conftest.COPY, {"y": X}, compiled),
+    "no input 'y'.*'x'",
+  ),
+  "a request without an input": (
+    lambda load, compiled: served(conftest.COPY, {}, compiled),
+    "input 'x'.*missing|no input|'x'",
+  ),
+  "a dtype in a request": (
+    lambda load, compiled: served(conftest.COPY, {"x": X.astype(int)}, compiled),
+    "'x' has the (type|datatype) int64, must be FP32",
+  ),
+  "a size in a request": (
+    lambda load, compiled: served(conftest.COPY, {"x": X[:, :3]}, compiled),
+    "is 3, must be 4",
+  ),
+  "a sequence of a model without states": (
+    lambda load, compiled: served(conftest.COPY, {"x": X}, compiled, sequence_id="1"),
+    "no state: leave the parameter sequence_id out",
+  ),
+  "a range of a request": (
+    lambda load, compiled: served(conftest.COPY, {"x": np.ones((2000, 4), np.float32)}, compiled),
+    "must be in 1..1024",
+  ),
 }
 
 
 @pytest.mark.parametrize("name", ROWS)
 def test_words(load, compiled, name):
   plant, text = ROWS[name]
-  with pytest.raises((husk.Error, ValueError, TypeError, AttributeError)) as caught:
+  with pytest.raises((husk.Error, RequestError, ValueError, TypeError, AttributeError)) as caught:
     plant(load, compiled)
   said = str(caught.value)
   assert re.search(text, said), said

@@ -44,6 +44,7 @@ def test_a_command_line_names_every_option():
     "metadata": (["--metadata", "a=1", "--metadata", "b=c=d"], {"a": "1", "b": "c=d"}),
     "libraries": (["--libraries"], True),
     "linkable": (["--linkable"], True),
+    "pack": (["--pack"], True),
     "records": (["--records", "x.json"], ("x.json",)),
     "strict": (["--no-strict"], False),
     "prefer_deferred_runtime_asserts_over_guards": (["--deferred-asserts"], True),

@@ -35,20 +35,25 @@ if TYPE_CHECKING:
     NotFoundError,
     OutOfMemoryError,
     Program,
+    RankedProgram,
     Session,
     State,
     UnsupportedError,
     Weight,
+    group_id,
     load,
+    load_ranks,
   )
 
-  language: types.ModuleType  # a package above this one, so it is not imported here
+  # Packages above this one, so they are not imported here.
+  language: types.ModuleType
+  parallel: types.ModuleType
 
 # Names whose modules are imported when one of them is first used: the runtime needs no PyTorch and
 # none of the packages that PyTorch brings, and an export needs no library of Husk.
 _EXPORTER = ("Function", "Options", "export", "write")
 _COMPILED = ("save_compiled",)
-_PACKAGES = ("language", "quantized", "text")
+_PACKAGES = ("language", "parallel", "quantized", "text")
 _RUNTIME = (
   "CancelledError",
   "DeviceError",
@@ -64,11 +69,14 @@ _RUNTIME = (
   "NotFoundError",
   "OutOfMemoryError",
   "Program",
+  "RankedProgram",
   "Session",
   "State",
   "UnsupportedError",
   "Weight",
+  "group_id",
   "load",
+  "load_ranks",
 )
 
 __all__ = [
@@ -89,6 +97,7 @@ __all__ = [
   "Options",
   "OutOfMemoryError",
   "Program",
+  "RankedProgram",
   "Session",
   "State",
   "Unsupported",
@@ -96,9 +105,12 @@ __all__ = [
   "Weight",
   "__version__",
   "export",
+  "group_id",
   "inspect",
   "language",
   "load",
+  "load_ranks",
+  "parallel",
   "quantized",
   "save_compiled",
   "text",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
+import inspect
 import logging
 import os
 import pathlib
@@ -16,7 +17,7 @@ from typing import Any
 import husk
 
 from . import check, options, tools
-from .errors import CompileError, Unsupported, message
+from .errors import CompileError, Unsupported, message, traceback_is_full
 from .progress import ERASE
 from .version import VERSION
 
@@ -29,6 +30,7 @@ TOOLS = {
   "chat": ("husk-chat",),
   "text": ("husk-text",),
   "compile": ("huskc",),
+  "pack": ("husk-pack",),
 }
 
 
@@ -42,9 +44,11 @@ def parser() -> argparse.ArgumentParser:
     description="Exports a PyTorch model to a Husk artifact.",
     epilog="example: python -m husk examples/models.py:gpt -o gpt.husk --target host:avx2 "
     "--target cuda:h200. Other commands: `python -m husk llm` exports a language model with its "
-    "tokenizer; `python -m husk tune` measures kernels for later exports; "
-    "`run`, `dump`, `check`, `bench`, `chat`, `text` and `compile` call husk-run, husk-dump, "
-    "husk-dump --check, husk-bench, husk-chat, husk-text and huskc; each has --help. `check FILE "
+    "tokenizer; `python -m husk perplexity` says how well it predicts a text; `python -m husk "
+    "tune` measures kernels for later exports; "
+    "`run`, `dump`, `check`, `bench`, `chat`, `text`, `compile` and `pack` call husk-run, "
+    "husk-dump, husk-dump --check, husk-bench, husk-chat, husk-text, huskc and husk-pack; each has "
+    "--help. `check FILE "
     "--target NAME` says whether an artifact will run on a device that is not there.",
   )
   arguments.add_argument(
@@ -78,9 +82,7 @@ def load_model(text: str) -> tuple[Any, Any, Any, Any]:
   """(model, args, dynamic_shapes, kwargs) of the command line's first argument; (functions, None,
   None, None) if it names several functions."""
   if text.endswith(".pt2"):
-    import torch
-
-    return torch.export.load(text), None, None, None
+    return _saved(text), None, None, None
   path, _, function = text.rpartition(":")
   if not path or not pathlib.Path(path).is_file():
     raise ValueError(f"{text!r}: give FILE.py:FUNCTION or a .pt2 file")
@@ -91,7 +93,8 @@ def load_model(text: str) -> tuple[Any, Any, Any, Any]:
   sys.modules[spec.name] = module
   spec.loader.exec_module(module)
   if not hasattr(module, function):
-    raise ValueError(f"{path} has no function {function}")
+    names = [name for name, one in vars(module).items() if inspect.isfunction(one)]
+    raise ValueError(f"{path} has no function {function}, it has {', '.join(names) or 'none'}")
   result = getattr(module, function)()
   if isinstance(result, dict):
     return result, None, None, None
@@ -102,6 +105,24 @@ def load_model(text: str) -> tuple[Any, Any, Any, Any]:
     )
   model, args, shapes, kwargs = (*result, None, None)[:4]
   return model, args, shapes, kwargs
+
+
+def _saved(path: str) -> Any:
+  """The program of a file of torch.export.save."""
+  import torch
+
+  try:
+    return torch.export.load(path)
+  except FileNotFoundError:
+    raise
+  except Exception as error:
+    if traceback_is_full():
+      raise
+    reason = str(error).splitlines()[:1] or [type(error).__name__]
+    raise ValueError(
+      f"{path} does not load as a program of torch.export.save ({reason[0]}): save it again, with "
+      f"PyTorch {torch.__version__}"
+    ) from error
 
 
 def _call_tool(name: str, arguments: Sequence[str]) -> int:
@@ -121,22 +142,33 @@ def _tune(words: Sequence[str]) -> int:
   tune = importlib.import_module("husk.tune")
   try:
     return tune.main(words, load_model)
-  except _OWN as error:
+  except Exception as error:
+    return _failed(error)
+
+
+def _failed(error: Exception, option: str = "HUSK_TRACEBACK=1 in the environment") -> int:
+  """Prints an error, and returns the exit status of a command that fails. The error is raised if
+  the environment asks for whole tracebacks, as `option` does."""
+  if traceback_is_full():
+    raise error
+  if isinstance(error, _OWN) and not type(error).__module__.startswith("torch"):
     print(f"husk: {error}", file=sys.stderr)
-    return 1
+  else:
+    print(f"husk: {message(error)}\n  {option} shows all of it", file=sys.stderr)
+  return 1
 
 
-def _llm(words: Sequence[str]) -> int:
-  # Only this command needs what the module imports.
-  command = importlib.import_module("husk.language.command")
+# Commands with a module of their own, which only they import.
+_COMMANDS = {"llm": "husk.language.command", "perplexity": "husk.text.command"}
+
+
+def _run_command(name: str, words: Sequence[str]) -> int:
+  command = importlib.import_module(_COMMANDS[name])
   _show_log()
   try:
     command.main(words)
-  except _OWN as error:
-    if type(error).__module__.startswith("torch"):
-      raise
-    print(f"husk: {error}", file=sys.stderr)
-    return 1
+  except Exception as error:
+    return _failed(error)
   return 0
 
 
@@ -158,8 +190,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return check.main(words[1:])
   if words and words[0] == "tune":
     return _tune(words[1:])
-  if words and words[0] == "llm":
-    return _llm(words[1:])
+  if words and words[0] in _COMMANDS:
+    return _run_command(words[0], words[1:])
   if words and words[0] in TOOLS:
     return _call_tool(words[0], words[1:])
   command = parser()
@@ -188,13 +220,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
       husk.write(*positional, **keywords)
   except Exception as error:
-    if named.traceback:
-      raise
-    if isinstance(error, _OWN) and not type(error).__module__.startswith("torch"):
-      print(f"husk: {error}", file=sys.stderr)
-    else:
-      print(f"husk: {message(error)}\n  --traceback shows all of it", file=sys.stderr)
-    return 1
+    return _failed(error, "--traceback")
   return 0
 
 

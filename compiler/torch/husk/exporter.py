@@ -25,6 +25,7 @@ from .inductor import (
   assumed,
   autocast,
   capture,
+  collectives,
   detection,
   empty,
   failures,
@@ -35,9 +36,9 @@ from .inductor import (
   varying,
 )
 from .options import Options, Path, merged, written_out
-from .program import aliases, constants, filled, objects, signature, tracing, weights
+from .program import aliases, constants, dtensors, filled, objects, signature, tracing, weights
 from .progress import Progress
-from .quantized import Recognised, exponents, formats, schemes, unwrapped
+from .quantized import Recognised, exponents, formats, schemes, spellings, unwrapped
 from .version import VERSION
 
 if TYPE_CHECKING:
@@ -71,7 +72,11 @@ class Function:
 
     if isinstance(self.model, torch.export.ExportedProgram):
       schemes.check_program(options.quantize)
-      return torch_compat.with_right_dtypes(self.model)
+      program = torch_compat.with_right_dtypes(self.model)
+      if collectives.is_used(program):
+        program = torch_compat.copied(program)
+        collectives.rewrite(program)
+      return program
     if not isinstance(self.model, torch.nn.Module):
       raise ValueError(
         f"{type(self.model).__name__} is no model: give an nn.Module or a "
@@ -84,7 +89,12 @@ class Function:
       # The copy shares its parameters and buffers with the model.
       model = copy.copy(model)
       model.forward = types.MethodType(getattr(type(model), self.method), model)
+    export, tracing_dtensors = None, contextlib.nullcontext()
+    if dtensors.has_dtensors(model):
+      model, export = dtensors.local(model), dtensors.export
+      tracing_dtensors = dtensors.exporting()
     with (
+      tracing_dtensors,
       torch.no_grad(),
       user_kernels.traced(),
       detection.traced(),
@@ -106,10 +116,12 @@ class Function:
             options.strict,
             options.prefer_deferred_runtime_asserts_over_guards,
             classes,
+            export,
           )
       finally:
         constants.restore(written)
       exponents.rewrite(program)
+      collectives.rewrite(program)
       return program
 
 
@@ -158,6 +170,8 @@ def export(
   functions, path = _functions(model, args, path, kwargs, dynamic_shapes, function)
   path = pathlib.Path(path)
   huskc.require()
+  if options.pack:
+    huskc.require_pack()
   output.require(path)
   if options.weights == "beside" and path.exists() and not path.is_file():
     raise ValueError(f'{path} is no regular file: weights="beside" needs a folder for the weights')
@@ -175,6 +189,9 @@ def export(
           huskc.compile(text, compiled, weights.FILE, send, place=options.weights)
         else:
           huskc.compile(text, compiled, place=options.weights)
+      if options.pack:
+        with stages.stage("husk-pack"):
+          huskc.pack(compiled)
       _log_summary(compiled, path, stages)
   return path
 
@@ -237,6 +254,7 @@ def _write(
     exported = aliases.merged(exported)
     with stages.stage("codes of weights"):
       recognised = Recognised(options.quantize)
+      exported = {name: spellings.canonical(one) for name, one in exported.items()}
       exported = {name: recognised.program(one) for name, one in exported.items()}
     of_codes = formats.weights(exported.values())
     for line in [*formats.lines(of_codes), *recognised.lines()]:
@@ -352,7 +370,7 @@ def _program(
   # LSTM before the LSTM is decomposed. Attention has no effect on a signature. Its decomposition
   # takes a tenth of the time of an export, and targets that have attention as one step need none.
   attention_stays = all(target.attention == "flash" for target in targets)
-  with failures.explained("PyTorch"):
+  with failures.explained():
     described = {
       name: capture.prepared(one, keep_attention=True) if attention_stays else prepared(one)
       for name, one in exported.items()
@@ -361,6 +379,7 @@ def _program(
   program.tree = signature.tree(signatures)
   program.functions = [hir.Function(name, [], []) for name in exported]
   files: dict[str, bytes] = {}
+  seconds = {}
   for target in targets:
     begin = time.perf_counter()
     for function in program.functions:
@@ -368,24 +387,27 @@ def _program(
       with (
         within(function.name, exported),
         stages.stage(target.row, function.name),
-        failures.explained(f"PyTorch, for {target.row},"),
+        failures.explained(target.spelling),
       ):
         function.variants.append(
           target.variant(
             original, prepared, signed, stored.of(described[function.name]), signed.names.child()
           )
         )
+    seconds[target.row] = time.perf_counter() - begin
+  for target in targets:  # which may compile their images together
+    begin = time.perf_counter()
     with stages.stage(target.row, "images"):
       rows, images = target.images()
+    seconds[target.row] += time.perf_counter() - begin
     program.rows += rows
     files.update(images)
     program.targets.append(target.line)
     program.notes += target.notes
     for key, value in target.metadata().items():
       program.user.setdefault(key, value)
-    seconds = time.perf_counter() - begin
     logging.getLogger("husk").info(
-      "%s: compiled in %.1f s%s", target.row, seconds, target.tuning_text()
+      "%s: compiled in %.1f s%s", target.row, seconds[target.row], target.tuning_text()
     )
   for function in program.functions:
     function.inputs = [value.line() for value in signatures[function.name].inputs]

@@ -142,6 +142,14 @@ class Options:
     "the artifact, or in one that is given.",
     choices=("inside", "beside"),
   )
+  pack: bool = _option(
+    False,
+    "on hosts, the artifact also has copies of weights in the layouts that the operators of this "
+    "machine's CPU read, so that an open on a CPU with the same instructions neither makes them "
+    "nor keeps them in memory of its own, and processes share them. The file grows by about the "
+    "size of these weights. Other CPUs make their copies at open, as without the option; "
+    "`python -m husk pack` adds copies on a machine that has such a CPU.",
+  )
   quantize: Mapping[str, Any] = _option(
     {},
     'the weights of linear layers and embeddings as codes: "int8" has 8 bits and a scale for each '

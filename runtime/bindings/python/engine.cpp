@@ -98,7 +98,22 @@ const husk_port* port_of(const char* device) {
   refuse_device(device, known + " or " + last);
 }
 
+husk_group_id group_of(nb::handle value) {
+  husk_group_id id;
+  if (!nb::isinstance<nb::bytes>(value) || nb::cast<nb::bytes>(value).size() != sizeof id.bytes)
+    throw nb::value_error("group: give the bytes that husk.group_id() has returned on one rank");
+  memcpy(id.bytes, nb::cast<nb::bytes>(value).data(), sizeof id.bytes);
+  return id;
+}
+
 }  // namespace
+
+nb::bytes group_id(const char* device) {
+  const husk_port* port = port_of(device);
+  husk_group_id id;
+  check_unlocked([&](husk_error* error) { return husk_group_id_create(port, &id, error); });
+  return nb::bytes(reinterpret_cast<const char*>(id.bytes), sizeof id.bytes);
+}
 
 Engine::Engine(const char* device, nb::dict options) {
   accept_ = callable_or_none(options, "accept");
@@ -122,6 +137,14 @@ Engine::Engine(const char* device, nb::dict options) {
   engine.max_packed_bytes = number(options, "max_packed_bytes");
   engine.max_program_bytes = number(options, "max_program_bytes");
   engine.verify_content = number(options, "verify_content") != 0;
+  husk_group_id id;
+  engine.rank = static_cast<uint32_t>(number(options, "rank"));
+  engine.world = static_cast<uint32_t>(number(options, "world"));
+  engine.group_timeout_ms = static_cast<uint32_t>(number(options, "group_timeout_ms"));
+  if (options.contains("group")) {
+    id = group_of(options["group"]);
+    engine.group = &id;
+  }
   if (!accept_.is_none()) engine.accept = &Engine::accept;
   if (!progress_.is_none()) engine.progress = &Engine::progress;
   if (!log_.is_none()) engine.log = &Engine::log;

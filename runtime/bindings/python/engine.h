@@ -15,10 +15,13 @@ namespace husk::python {
 
 namespace nb = nanobind;
 
+// An id of a group of ranks, for engines on `device`.
+nb::bytes group_id(const char* device);
+
 class Engine {
  public:
   // `device` is "cpu", "cuda" or "cuda:N". `options` are the numbers of husk_engine_options by
-  // name, and `threads`, `accept`, `progress` and `log`.
+  // name, and `threads`, `group`, `accept`, `progress` and `log`.
   Engine(const char* device, nb::dict options);
   ~Engine();
   Engine(const Engine&) = delete;

@@ -3,6 +3,7 @@
 
 #include <husk/husk.h>
 
+#include "engine.h"
 #include "error.h"
 #include "program.h"
 #include "result.h"
@@ -15,6 +16,7 @@ NB_MODULE(_native, module) {
   module.attr("version") = husk_version();
   module.def("set_error_classes", &set_error_classes);
   module.def("status_name", [](husk_status status) { return to_str(husk_status_name(status)); });
+  module.def("group_id", &group_id);
   bind_program(module);
   bind_session(module);
   module.def("verify", [](nb::object bytes) {

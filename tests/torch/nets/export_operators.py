@@ -173,9 +173,9 @@ def uncompiled():
   def define(self, name, body, metadata=None):
     pass
 
-  def call(self, name, call_args, ranges=None, extent=None):
+  def call(self, name, call_args, *rest):
     if name in self._names:  # attention, which the exporter defines itself
-      return compiled_call(self, name, call_args, ranges, extent)
+      return compiled_call(self, name, call_args, *rest)
     return hir.KernelCall(self.prefix + name, (1, 1, 1), [])
 
   before = CudaKernels.define_kernel

@@ -18,8 +18,9 @@ Parameters and buffers that all have one value, such as biases of 0 and statisti
 were not trained, become random ones, so that a model that leaves them out differs.
 
 With --json, a file has the results, the seconds of an export by stage, its processor seconds with
-those of compilers, and the number of nodes of the graph of torch.export. --times prints them in the
-order of processor time for each node."""
+those of compilers, the number of nodes of the graph of torch.export and that of parameters. --times
+prints them, and each time divided by the median of the models of nearly the same number of nodes,
+or of parameters."""
 
 from __future__ import annotations
 
@@ -30,10 +31,12 @@ import importlib
 import itertools
 import json
 import logging
+import math
 import os
 import pathlib
 import resource
 import shutil
+import statistics
 import sys
 import tempfile
 import time
@@ -199,6 +202,7 @@ def attempt(row: Row, options: argparse.Namespace, measured: Measured) -> tuple[
   model = built(row)
   args, kwargs = called_with(row, row.size)
   path = pathlib.Path(tempfile.mkdtemp(prefix="hundred-models-")) / "model.husk"
+  measured.found["parameters"] = max(1, sum(one.numel() for one in model.parameters()))
   shapes = None if options.static else row.shapes
   with measured.export():
     husk.export(
@@ -358,16 +362,36 @@ def summary(found: list[dict[str, Any]]) -> Iterator[str]:
     yield f"  {result} {len(names)} ({', '.join(names)}): {text}"
 
 
+# How many models of nearly its size a model is compared with, itself included.
+NEIGHBOURS = 15
+
+
+def slowness(rows: list[dict[str, Any]], size: str) -> dict[str, float]:
+  """For each model, its processor time divided by the median of the models of nearly its size."""
+  ratios = {}
+  for one in rows:
+    near = sorted(rows, key=lambda other: abs(math.log(other[size] / one[size])))
+    ratios[one["name"]] = one["cpu"] / statistics.median(n["cpu"] for n in near[:NEIGHBOURS])
+  return ratios
+
+
 def times(found: list[dict[str, Any]]) -> Iterator[str]:
-  """The processor time of exports, for each node the longest first."""
+  """The processor time of exports, and how much longer each takes than the median of the models of
+  its size, the number of nodes or of parameters; the longest first."""
   rows = [one for one in found if one.get("nodes") and one["result"] in RAN]
-  rows.sort(key=lambda one: -one["cpu"] / one["nodes"])
-  yield "ms/node     cpu  nodes"
+  sizes = [size for size in ("nodes", "parameters") if all(one.get(size) for one in rows)]
+  slow = {size: slowness(rows, size) for size in sizes}
+  for size in sizes:
+    within = sum(ratio <= 1.5 for ratio in slow[size].values())
+    yield f"{within} of {len(rows)} take at most 1.5 times the median of their number of {size}"
+  rows.sort(key=lambda one: -slow[sizes[0]][one["name"]])
+  yield " ".join(f"/{size}" for size in sizes) + "  ms/node     cpu  nodes"
   for one in rows:
     rate = 1000 * one["cpu"] / one["nodes"]
     stages = ", ".join(f"{name} {seconds}" for name, seconds in one["stages"].items())
+    ratios = " ".join(f"{slow[size][one['name']]:{len(size) + 1}.2f}" for size in sizes)
     name = f"{one['family']} {one['name']}"
-    yield f"{rate:7.1f} {one['cpu']:7.1f} {one['nodes']:6d}  {name}: {stages}"
+    yield f"{ratios} {rate:8.1f} {one['cpu']:7.1f} {one['nodes']:6d}  {name}: {stages}"
 
 
 def parsed() -> argparse.Namespace:

@@ -1430,5 +1430,349 @@ def sparse_product():
   return of(function, torch.randn(4, 5))
 
 
+# Parts of models of 2025 and 2026
+
+
+@program
+def attention_of_latent_keys():
+  """Keys and values of all heads come from one short vector, positions from a part of their own."""
+
+  class Latent(nn.Module):
+    def __init__(self, width=32, heads=4, size=8, rank=12, turned=4):
+      super().__init__()
+      self.heads, self.size, self.turned = heads, size, turned
+      self.q = nn.Linear(width, heads * (size + turned), bias=False)
+      self.down = nn.Linear(width, rank + turned, bias=False)
+      self.up = nn.Linear(rank, heads * 2 * size, bias=False)
+      self.norm, self.out = nn.RMSNorm(rank), nn.Linear(heads * size, width, bias=False)
+
+    def turn(self, x):
+      places = torch.arange(x.shape[-2]).float()[:, None]
+      angles = places * 100.0 ** (-torch.arange(0, self.turned, 2).float() / self.turned)
+      cos, sin = angles.cos(), angles.sin()
+      even, odd = x[..., 0::2], x[..., 1::2]
+      return torch.stack((even * cos - odd * sin, even * sin + odd * cos), -1).flatten(-2)
+
+    def forward(self, x):
+      b, n, _ = x.shape
+      q = self.q(x).view(b, n, self.heads, -1).transpose(1, 2)
+      q, q_turned = q.split([self.size, self.turned], -1)
+      latent, turned = self.down(x).split([self.down.out_features - self.turned, self.turned], -1)
+      k, v = self.up(self.norm(latent)).view(b, n, self.heads, -1).transpose(1, 2).chunk(2, -1)
+      turned = self.turn(turned)[:, None].expand(-1, self.heads, -1, -1)
+      q, k = torch.cat((q, self.turn(q_turned)), -1), torch.cat((k, turned), -1)
+      return self.out(
+        F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(-2)
+      )
+
+  x, others = torch.randn(2, 5, 32), [(torch.randn(2, n, 32),) for n in (3, 11)]
+  return of(Latent(), x, dims=[{1: "n"}], others=others)
+
+
+@program
+def gated_delta_rule():
+  """A state of keys by values that each token decays and corrects."""
+
+  def step(state, token):
+    q, k, v, decay, rate = token
+    state = state * decay[..., None, None].exp()
+    read = (state * k[..., None]).sum(-2)
+    state = state + k[..., None] * ((v - read) * rate[..., None])[..., None, :]
+    return state.clone(), (state * q[..., None]).sum(-2)
+
+  def function(q, k, v, decay, rate):
+    q, k = F.normalize(q, dim=-1), F.normalize(k, dim=-1)
+    start = q.new_zeros(q.shape[1], q.shape[2], v.shape[2])
+    tokens = (q, k, v, -F.softplus(decay), rate.sigmoid())
+    state, out = torch._higher_order_ops.scan(step, start, tokens)
+    return state, out
+
+  def inputs(n):
+    return (*(torch.randn(n, 2, 4) for _ in range(3)), torch.randn(n, 2), torch.randn(n, 2))
+
+  return of(function, *inputs(5), dims=[{0: "n"}] * 5, others=[inputs(3), inputs(8)])
+
+
+@program
+def state_space_in_chunks():
+  """Mamba 2: sums over segments as a triangle of products."""
+
+  def segments(x):
+    n = x.shape[-1]
+    x = x[..., None].expand(*x.shape, n).masked_fill(~torch.ones(n, n).tril(-1).bool(), 0)
+    sums = x.cumsum(-2)
+    return sums.masked_fill(~torch.ones(n, n).tril().bool(), -torch.inf).exp()
+
+  def function(x, a, b, c):
+    x, b, c = (one.unflatten(1, (-1, 4)) for one in (x, b, c))
+    a = a.unflatten(1, (-1, 4)).permute(0, 3, 1, 2)
+    sums = a.cumsum(-1)
+    inside = torch.einsum("bcln,bcsn,bhcls,bcshp->bclhp", c, b, segments(a), x)
+    decay = (sums[..., -1:] - sums).exp()
+    states = torch.einsum("bcln,bhcl,bclhp->bchpn", b, decay, x)
+    states = torch.cat((torch.zeros_like(states[:, :1]), states), 1)
+    between = segments(F.pad(sums[..., -1], (1, 0)))
+    states = torch.einsum("bhzc,bchpn->bzhpn", between, states)[:, :-1]
+    outside = torch.einsum("bcln,bchpn,bhcl->bclhp", c, states, sums.exp())
+    return (inside + outside).flatten(1, 2)
+
+  return of(
+    function,
+    torch.randn(2, 12, 2, 3),
+    -torch.rand(2, 12, 2),
+    torch.randn(2, 12, 5),
+    torch.randn(2, 12, 5),
+  )
+
+
+@program
+def attention_to_chosen_keys():
+  """An indexer scores the keys, and each query attends to the best of them alone."""
+
+  def function(q, k, v, index_q, index_k, weights):
+    n = q.shape[1]
+    scores = torch.einsum("hnd,md->hnm", index_q, index_k).relu()
+    scores = (scores * weights.t()[..., None]).sum(0) + torch.arange(n) * 0.01  # no two are equal
+    later = torch.ones(n, n, dtype=torch.bool).triu(1)
+    best = scores.masked_fill(later, -torch.inf).topk(3, dim=-1).indices
+    mask = torch.full((n, n), -torch.inf).scatter(-1, best, 0.0).masked_fill(later, -torch.inf)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask), mask
+
+  def inputs(n):
+    q, k, v = (torch.randn(2, n, 8) for _ in range(3))
+    return q, k, v, torch.randn(4, n, 6), torch.randn(n, 6), torch.randn(n, 4)
+
+  dims = [{1: "n"}] * 4 + [{0: "n"}] * 2
+  return of(function, *inputs(5), dims=dims, others=[inputs(4), inputs(9)], least={"n": 3})
+
+
+@program
+def attention_with_sinks():
+  """Each head has a logit that takes weight and gives nothing; the window slides."""
+
+  class Sinks(nn.Module):
+    def __init__(self):
+      super().__init__()
+      self.sinks = nn.Parameter(torch.randn(4))
+
+    def forward(self, q, k, v):
+      k, v = k.repeat_interleave(2, 1), v.repeat_interleave(2, 1)
+      n = q.shape[2]
+      apart = torch.arange(n)[:, None] - torch.arange(n)
+      logits = q @ k.mT * 8**-0.5
+      logits = logits.masked_fill((apart < 0) | (apart >= 3), torch.finfo(q.dtype).min)
+      sinks = self.sinks.view(1, -1, 1, 1).expand(q.shape[0], -1, n, -1)
+      logits = torch.cat((logits, sinks), -1)
+      weights = (logits - logits.max(-1, keepdim=True).values).softmax(-1)
+      return weights[..., :-1] @ v
+
+  def inputs(n):
+    return torch.randn(2, 4, n, 8), torch.randn(2, 2, n, 8), torch.randn(2, 2, n, 8)
+
+  return of(Sinks(), *inputs(5), dims=[{2: "n"}] * 3, others=[inputs(3), inputs(9)])
+
+
+@program
+def streams_mixed_by_doubly_stochastic_matrices():
+  """Hyper-connections whose mixing Sinkhorn's iterations normalize."""
+
+  class Streams(nn.Module):
+    def __init__(self, width=6, streams=4):
+      super().__init__()
+      self.mix = nn.Linear(width * streams, streams * streams)
+      self.norm, self.layer = nn.RMSNorm(width * streams), nn.Linear(width, width)
+      self.read = nn.Parameter(torch.randn(streams))
+
+    def forward(self, x):
+      n = x.shape[-2]
+      matrix = self.mix(self.norm(x.flatten(-2))).unflatten(-1, (n, n)).exp()
+      for _ in range(6):
+        matrix = matrix / matrix.sum(-1, keepdim=True)
+        matrix = matrix / matrix.sum(-2, keepdim=True)
+      y = self.layer((self.read.softmax(0)[:, None] * x).sum(-2))
+      return matrix @ x + self.read.sigmoid()[:, None] * y[..., None, :]
+
+  others = [(torch.randn(2, n, 4, 6),) for n in (2, 7)]
+  return of(Streams(), torch.randn(2, 3, 4, 6), dims=[{1: "n"}], others=others)
+
+
+@program
+def orthogonal_step():
+  """Newton and Schulz's iteration of the optimizer Muon."""
+
+  def function(gradient, momentum):
+    momentum = momentum * 0.95 + gradient
+    x = (gradient + 0.95 * momentum).double()
+    x = x.mT if x.shape[0] > x.shape[1] else x
+    x = x / (x.norm() + 1e-7)
+    for a, b, c in [(3.4445, -4.7750, 2.0315)] * 5:
+      square = x @ x.mT
+      x = a * x + (b * square + c * square @ square) @ x
+    x = x.mT if gradient.shape[0] > gradient.shape[1] else x
+    return x.float() * max(1, gradient.shape[0] / gradient.shape[1]) ** 0.5, momentum
+
+  return of(function, torch.randn(12, 5), torch.randn(12, 5))
+
+
+@program
+def embeddings_of_hashed_ngrams():
+  """Hashes of the last two and three tokens choose rows of tables."""
+
+  class Hashed(nn.Module):
+    def __init__(self):
+      super().__init__()
+      self.tables = nn.ModuleList(nn.Embedding(size, 4) for size in (31, 37))
+      self.register_buffer("factors", torch.tensor([1_000_003, 998_244_353, 6_700_417]))
+
+    def forward(self, tokens):
+      shifted = [F.pad(tokens, (back, 0))[:, : tokens.shape[1]] for back in range(3)]
+      found = []
+      for order, table in zip((2, 3), self.tables):
+        mixed = shifted[0] * self.factors[0]
+        for back in range(1, order):
+          mixed = torch.bitwise_xor(mixed, shifted[back] * self.factors[back])
+        found.append(table(torch.remainder(mixed ^ (mixed >> 17), table.num_embeddings)))
+      return torch.cat(found, -1)
+
+  def inputs(n):
+    return (torch.randint(0, 50_000, (2, n)),)
+
+  return of(Hashed(), *inputs(6), dims=[{1: "n"}], others=[inputs(3), inputs(10)])
+
+
+@program
+def residual_codebooks():
+  """Each codebook codes what the ones before have left; the last quantizer rounds to a lattice."""
+
+  class Codebooks(nn.Module):
+    def __init__(self):
+      super().__init__()
+      self.register_buffer("books", torch.randn(3, 16, 6))
+
+    def forward(self, x):
+      rest, codes = x, []
+      for book in self.books:
+        code = (rest[..., None, :] - book).square().sum(-1).argmin(-1)
+        rest = rest - book[code]
+        codes.append(code)
+      levels = torch.tensor([8, 5, 5, 5, 3, 3])
+      bounded = (rest.tanh() + 1) * (levels - 1) / 2
+      lattice = bounded.round().to(torch.int32)
+      basis = F.pad(levels[:-1].cumprod(0), (1, 0), value=1).to(torch.int32)
+      return x - rest, torch.stack(codes, -1), (lattice * basis).sum(-1)
+
+  others = [(torch.randn(1, n, 6),) for n in (3, 9)]
+  return of(Codebooks(), torch.randn(1, 4, 6), dims=[{1: "n"}], others=others)
+
+
+@program
+def blocks_of_microscaled_floats():
+  """Numbers as 4-bit floats with a power of two for each block, by their bits."""
+
+  def function(x):
+    blocks = x.unflatten(-1, (-1, 8))
+    largest = blocks.abs().amax(-1, keepdim=True)
+    exponent = (largest.view(torch.int32) >> 23 & 0xFF) - 2
+    scales = exponent.clamp(1, 254).to(torch.uint8)
+    scale = (scales.to(torch.int32) << 23).view(torch.float32)
+    grid = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    steps = (grid[1:] + grid[:-1]) / 2
+    codes = torch.bucketize((blocks / scale).abs(), steps).to(torch.uint8)
+    codes = codes | (blocks < 0).to(torch.uint8) << 3
+    packed = codes[..., 0::2] | codes[..., 1::2] << 4
+    low, high = packed & 15, packed >> 4
+    back = torch.stack((low, high), -1).flatten(-2)
+    values = grid[(back & 7).long()] * torch.where(back > 7, -1.0, 1.0)
+    return packed, scales.squeeze(-1), (values * scale).flatten(-2)
+
+  return rows(function, 16)
+
+
+@program
+def step_of_a_flow():
+  """A diffusion transformer's block with modulation, and two steps of Heun's method."""
+
+  class Flow(nn.Module):
+    def __init__(self, width=16):
+      super().__init__()
+      self.modulation = nn.Linear(width, 6 * width)
+      self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+      self.gate, self.down = nn.Linear(width, 64), nn.Linear(32, width)
+      self.q_norm, self.k_norm = nn.RMSNorm(8), nn.RMSNorm(8)
+
+    def velocity(self, x, time):
+      width = x.shape[-1]
+      waves = time[:, None] * torch.exp(-torch.arange(width // 2) * 0.5)
+      parts = self.modulation(F.silu(torch.cat((waves.cos(), waves.sin()), -1)))[:, None]
+      shift, scale, gate, shift2, scale2, gate2 = parts.chunk(6, -1)
+      y = F.layer_norm(x, (width,)) * (1 + scale) + shift
+      q, k, v = self.qkv(y).unflatten(-1, (3, 2, 8)).permute(2, 0, 3, 1, 4).unbind(0)
+      y = F.scaled_dot_product_attention(self.q_norm(q), self.k_norm(k), v)
+      x = x + gate * self.out(y.transpose(1, 2).flatten(-2))
+      y = F.layer_norm(x, (width,)) * (1 + scale2) + shift2
+      left, right = self.gate(y).chunk(2, -1)
+      return x + gate2 * self.down(F.silu(left) * right)
+
+    def forward(self, x, time):
+      for step in (0.25, 0.25):
+        first = self.velocity(x, time)
+        second = self.velocity(x + step * first, time + step)
+        x, time = x + step * (first + second) / 2, time + step
+      return x
+
+  def inputs(n):
+    return torch.randn(2, n, 16), torch.rand(2)
+
+  dims = [{1: "n"}, None]
+  return of(Flow(), *inputs(6), dims=dims, others=[inputs(3), inputs(10)])
+
+
+@program
+def image_without_rows():
+  """Sizes of 0 in joins, products, reductions, sorts and scans."""
+
+  def function(x, y):
+    joined = torch.cat((x, y, x.new_empty(0, 4)), 0)
+    sums = x.sum(0), x.mean(-1), x.prod(0), x.logsumexp(-1), x.any(0), x.all(1)
+    product = x.t() @ x, torch.einsum("ni,nj->ij", x, x), F.linear(x, torch.ones(3, 4))
+    order = x.sort(0).values, x.cumsum(0), x.topk(2, -1).indices, x.flip(0), x.argsort(-1)
+    picked = x[x[:, 0] > 0], x.index_select(0, torch.arange(0)), F.one_hot(x.long().abs() % 3, 3)
+    return joined, sums, product, order, picked, F.layer_norm(x, (4,)), F.pad(x, (1, 1, 2, 0))
+
+  return of(function, torch.randn(0, 4), torch.randn(3, 4))
+
+
+@program
+def dtypes_that_are_rare():
+  def function(bits, short, flags, half):
+    wide = bits.view(torch.int16).to(torch.int32) & 0xFFFF
+    bytes_ = short.view(torch.uint8)
+    counts = flags.cumsum(0, dtype=torch.int16), flags.sum(0), flags.to(torch.int8) - 1
+    halves = half.logsumexp(-1), half.cumprod(-1), half.to(torch.float8_e5m2).to(torch.float32)
+    wrapped = short * 300 + short, short // 7, short % -5, -short, short.abs(), short.clamp(-9, 9)
+    return wide, bytes_, counts, halves, wrapped, bits.to(torch.int64), flags ^ flags.flip(0)
+
+  bits = torch.randint(0, 65_536, (6,)).to(torch.uint16)
+  short = torch.randint(-30_000, 30_000, (6,)).to(torch.int16)
+  flags = torch.rand(6, 3) > 0.5
+  return of(function, bits, short, flags, torch.randn(4, 5).half())
+
+
+@program
+def mask_of_a_tree_of_drafts():
+  """Tokens of a tree see their ancestors, by powers of the matrix of parents."""
+
+  def function(parents, x):
+    n = parents.shape[0]
+    reach = F.one_hot(parents.clamp(min=0), n) * (parents >= 0)[:, None].long()
+    mask = torch.eye(n, dtype=torch.bool)
+    for _ in range(3):
+      mask = mask | ((mask.float() @ reach.float()) > 0)
+    depth = mask.sum(-1) - 1
+    return mask, depth, F.scaled_dot_product_attention(x, x, x, attn_mask=mask)
+
+  return of(function, torch.tensor([-1, 0, 0, 1, 1, 2]), torch.randn(1, 2, 6, 8))
+
+
 if __name__ == "__main__":
   program_table.main(__doc__, PROGRAMS, REFUSED)

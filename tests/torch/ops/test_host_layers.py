@@ -486,6 +486,64 @@ def test_errors_of_attention(pack, dtype, shape):
     each.check(*what)
 
 
+@pytest.mark.parametrize("codes", [torch.int8, torch.float8_e4m3fn])
+@pytest.mark.parametrize("shape", ATTENTION)
+def test_attention_of_codes(pack, codes, shape):
+  """Keys and values are codes with scales: as exact as with floats, with each instruction set."""
+  b, h, g, n, s, e, v = shape
+  for dtype in (torch.float32, torch.bfloat16, torch.float16):
+    query = random((b, h, n, e), dtype, 0)
+    key = random((b, s, g, e), torch.float32, 1).mul(40).to(codes).transpose(1, 2)
+    value = random((b, g, s, v), torch.float32, 2).mul(40).to(codes)
+    scales = [
+      random((b, g, s), torch.float32, 3).abs() / 40,
+      random((b, s, g), torch.float32, 4).transpose(1, 2) / 40,
+    ]
+    masks = [None, random((b, 1, 1, s), dtype, 5), random((h, n, s), dtype, 6) > 0]
+    for causal, mask in [(True, None), *((False, mask) for mask in masks)]:
+      exact = torch.nn.functional.scaled_dot_product_attention(
+        query.double(),
+        *(one.double() * scale[..., None] for one, scale in zip((key, value), scales, strict=True)),
+        attn_mask=mask if mask is None or mask.dtype == torch.bool else mask.double(),
+        is_causal=causal,
+        enable_gqa=True,
+      )
+      for _ in pack.each_use():
+        got = like(exact.to(dtype))
+        pack("husk::attention_codes", query, key, value, *scales, causal, mask, None, got)
+        known = ~exact.isnan()
+        assert not got[~known].any()
+        tolerance = FLOATS[dtype] * 2
+        close(got[known].double(), exact[known], tolerance, tolerance)
+
+
+def test_every_code_of_attention(pack):
+  """A key is one number: the result is the mean of all 256 values."""
+  bits = torch.arange(256, dtype=torch.uint8)
+  for dtype in (torch.int8, torch.float8_e4m3fn):
+    value = bits.view(dtype)[None, None, None, :]  # one key, a value of 256 codes
+    scales = torch.ones(1, 1, 1)
+    for width in (1, 5):  # few queries read codes in place, others pack them
+      query, got = torch.ones(1, 1, width, 1), torch.empty(1, 1, width, 256)
+      key = torch.ones(1, 1, 1, 1).to(dtype)
+      for _ in pack.each_use():
+        pack("husk::attention_codes", query, key, value, scales, scales, False, None, None, got)
+        expected = value.float().expand(got.shape)
+        torch.testing.assert_close(got, expected, rtol=0, atol=0, equal_nan=True)
+
+
+def test_attention_of_codes_refuses(pack):
+  query, key = random((1, 2, 3, 8)), torch.zeros(1, 2, 5, 8, dtype=torch.int8)
+  scales, name = torch.ones(1, 2, 5), "husk::attention_codes"
+  rest = (False, None, None, query.clone())
+  refused(pack, UNSUPPORTED, "key", name, query, key.short(), key.short(), scales, scales, *rest)
+  refused(pack, INVALID_ARGUMENT, "value", name, query, key, key.float(), scales, scales, *rest)
+  refused(pack, UNSUPPORTED, "key_scales", name, query, key, key, scales.half(), scales, *rest)
+  refused(
+    pack, INVALID_ARGUMENT, "value_scales", name, query, key, key, scales, scales[..., :4], *rest
+  )
+
+
 def test_attention_passes_nan_and_infinity_on(pack):
   query, key, value = (random((1, 1, 20, 16), torch.float32, seed) for seed in range(3))
   query[0, 0, 3, 0] = float("nan")

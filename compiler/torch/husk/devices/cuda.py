@@ -15,6 +15,7 @@ from ..attention import operator as attention
 from ..cuda import (
   eight_bits,
   fake_cuda,
+  few_rows,
   float64,
   gemm_configs,
   here,
@@ -42,6 +43,7 @@ from ..options import Options
 from ..program import constants
 from ..program.constants import FunctionConstants
 from ..program.signature import Signature
+from ..quantized import int_layers, spellings
 from .called import Called
 from .device import Device, GraphKernels, Lowerings, Prepare, with_attention
 
@@ -136,7 +138,8 @@ class Cuda(Device):
   def require(self) -> None:
     if importlib.util.find_spec("triton") is None:
       raise CompileError(
-        f"{self.row} needs Triton, which PyTorch's packages for Linux contain: pip install triton"
+        f"{self.spelling} needs Triton, which PyTorch's packages for Linux contain: run `pip "
+        "install triton`"
       )
 
   def variant(
@@ -152,7 +155,6 @@ class Cuda(Device):
 
     def write(wrapper: InductorObject, found: list[Assumption]) -> hir.Variant:
       variant = writer.write(wrapper, found)
-      self.kernels.finish()
       self._announce_host_steps(variant)
       return variant
 
@@ -168,7 +170,13 @@ class Cuda(Device):
     """What `write` returns for the lines of Inductor's wrapper and the assumptions of a
     function."""
     flash = self.attention == "flash"
+    of_codes = int_layers.rewrite(exported)
+    if of_codes is not exported:
+      exported, prepared = of_codes, capture.prepared
     exported, prepared = with_attention(exported, prepared, flash, self.note, attention.CUDA)
+    with_rows = few_rows.rewrite(exported, self.description)
+    if with_rows is not exported:
+      exported, prepared = with_rows, capture.prepared
     with (
       fake_cuda.cuda(self.description, self.gemm_set, self.tuning, self.operators.check),
       decompositions.kernels(self.inductor_type, self.libraries),
@@ -189,6 +197,8 @@ class Cuda(Device):
         lowerings={
           **quantized_kernels.lowerings(self.description),
           **eight_bits.lowerings(self.description),
+          **spellings.lowerings(),
+          **few_rows.lowerings(self.description),
           **random.lowerings(constants.GENERATOR, constants.GENERATOR_BYTES),
           **(
             products.lowerings(self.description, self.tuning, self.folds)
@@ -202,6 +212,11 @@ class Cuda(Device):
         if is_complex
         else None,
       )
+
+  def images(self) -> tuple[list[str], dict[str, bytes]]:
+    with fake_cuda.cuda(self.description, self.gemm_set, self.tuning, self.operators.check):
+      self.kernels.finish()
+    return super().images()
 
   def _announce_host_steps(self, variant: hir.Variant) -> None:
     """Notes the operators of a function that run on the CPU."""

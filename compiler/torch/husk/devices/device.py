@@ -88,6 +88,11 @@ class Device:
     self.notes: list[str] = []
 
   @property
+  def spelling(self) -> str:
+    """The target as the options of an export spell it, such as "host:avx2"."""
+    return self.row.replace("_", ":", 1)
+
+  @property
   def line(self) -> str:
     """The row of the target."""
     return f'target {self.row} {self.port} "{self.arch}"'

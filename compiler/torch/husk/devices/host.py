@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
+import contextvars
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,12 +16,13 @@ from ..cuda import user_kernels
 from ..errors import Unsupported
 from ..host import convolution, convolution_int8, flex, image, linear, operators, quantized
 from ..host.kernels import HostKernels
-from ..inductor import capture, decompositions, torch_compat
+from ..inductor import capture, decompositions, equal_layers, repeated, torch_compat
 from ..lower.lines import NodeWriter
 from ..lower.operators import Operators
 from ..options import Options
 from ..program.constants import FunctionConstants
 from ..program.signature import Signature
+from ..quantized import spellings
 from .called import Called
 from .device import Device, GraphKernels, Lowerings, Prepare, with_attention
 
@@ -58,6 +61,7 @@ class Host(Device):
     self._rounds = options.activations == "int8"
     self.together: Sequence[Host] = [self]  # the hosts of an export
     self._variants: dict[int, hir.Variant] = {}  # compiled, but not asked for; by id of a signature
+    self._files: concurrent.futures.Future[dict[str, bytes]] | None = None  # those of the images
 
   # Exports
 
@@ -118,6 +122,7 @@ class Host(Device):
       **quantized.lowerings(),
       **convolution.lowerings(),
       **convolution_int8.lowerings(),
+      **spellings.lowerings(),
       **(attention.lowerings() if flash else {}),
     }
     images = (*convolution.lowerings(), *convolution_int8.lowerings())
@@ -142,7 +147,22 @@ class Host(Device):
     """How Inductor compiles the graph of a function for this instruction set."""
     nodes = {**linear.NODES, **quantized.NODES, **host_call.NODES}
     writer = self.writer(signature, weights, names, nodes)
-    return capture.Way(self.kernels.options(), writer.write, self._compiling)
+    return capture.Way(self.kernels.options(), writer.write, self._compiling_layers)
+
+  @contextlib.contextmanager
+  def _compiling_layers(self) -> Iterator[None]:
+    with self._compiling(), repeated.known_values(), equal_layers.once():
+      yield
+
+  def images(self) -> tuple[list[str], dict[str, bytes]]:
+    """As in the base class. The images of all hosts are compiled at the same time."""
+    if self._files is None:
+      pool = concurrent.futures.ThreadPoolExecutor(len(self.together))
+      for host in self.together:
+        host._files = pool.submit(contextvars.copy_context().run, host.kernels.files)
+      pool.shutdown(wait=False)
+    assert self._files is not None
+    return self.kernels.rows(self.row), self._files.result()
 
   # Graphs of torch.compile
 
