@@ -121,6 +121,20 @@ def test_sort_of_a_length_that_varies(tmp_path):
   check(function, (with_ties(2, 700),), tmp_path, shapes, others)
 
 
+def test_a_scan_that_several_blocks_share_beside_a_number_of_each_row(tmp_path):
+  # The candidates of a language model's sampling: a row is longer than a block, and few rows are
+  # one kernel with their limits.
+  def kept(self, x, limit):
+    rank = torch.arange(x.shape[-1])
+    sums = torch.where(rank < limit[:, None], x, 0.0).cumsum(-1)
+    return sums, (sums <= limit[:, None] / 8).sum(-1)
+
+  x, limit = torch.rand(2, 30_000), torch.tensor([40, 20_000])
+  check(kept, (x, limit), tmp_path)
+  text = next(tmp_path.glob("*.hir")).read_text()
+  assert text.count("triton_spl_fused") > 0
+
+
 def test_scans_of_narrow_ints_of_a_length_that_varies(tmp_path):
   torch.manual_seed(5)
 

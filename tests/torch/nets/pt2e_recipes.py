@@ -229,11 +229,11 @@ def compare(name, folder, target):
   expected = graph(x)
   text = husk.write(graph, (x,), folder / "text", targets=(target,)).read_text()
   husk.export(graph, (x,), folder / "model.husk", targets=(target,))
-  if target.startswith("cuda"):
-    x = x.cuda()
-  found = torch.as_tensor(husk.load(folder / "model.husk")(x)).cpu()
-  if target.startswith("cuda"):
-    return compare_gpu(text, found, expected, plain(x.cpu()), layers)
+  is_gpu = target.startswith("cuda")
+  loaded = husk.load(folder / "model.husk", device="cuda" if is_gpu else "cpu")
+  found = torch.as_tensor(loaded(x.cuda() if is_gpu else x)).cpu()
+  if is_gpu:
+    return compare_gpu(text, found, expected, plain(x), layers)
   steps = [line for line in text.splitlines() if '"husk::convolution_int8"' in line]
   codes = sum(bool(re.search(r" [ui]8 \[", line.split("write tensor")[1])) for line in steps)
   others = re.findall(r'extern "(husk::(?:convolution|linear)\w*)"', text)

@@ -60,6 +60,7 @@ def husk_lines(
   splits = _of_equal_numbers(tiling_utils.get_pw_red_splits)
   reshaped = staticmethod(_of_any_sizes(ir.View._dynamic_reshape_indexer))
   process = classmethod(_with_sizes_of_its_own(ir.ExternKernel.process_kernel.__func__))
+  shape = classmethod(_of_blocks_alone(triton.TritonSymbols.get_block_shape.__func__))
   replacements += [
     (ir.Reduction, "create", create),
     (lowering, "_fractional_pooling_offsets", offsets),
@@ -69,6 +70,7 @@ def husk_lines(
     (tiling_utils, "get_pw_red_splits", splits),
     (ir.ExternKernel, "process_kernel", process),
     (ir.View, "_dynamic_reshape_indexer", reshaped),
+    (triton.TritonSymbols, "get_block_shape", shape),
     *(
       (getattr(ir, name), "get_free_symbol_uses", _symbols_of(fields))
       for name, fields in _NUMBERS_OF_PARTS.items()
@@ -253,6 +255,25 @@ def _in_register(is_number: Callable[[str], bool]) -> Callable[[str], bool]:
     return is_number(name) or name in kernel.cse.store_cache
 
   return in_register
+
+
+def _of_blocks_alone(block_shape: Callable[..., Any]) -> Callable[..., Any]:
+  """Makes `TritonSymbols.get_block_shape` take an index along a dimension without blocks for a
+  number. A scan that several blocks share has such an index for its rows, and torch 2.11 fails if a
+  kernel reads what has an element for each row."""
+  from torch._inductor.virtualized import V
+
+  def of_blocks_alone(cls: InductorObject, expr: Any) -> Any:
+    kernel: Any = V.kernel
+    nodes = kernel.range_tree_nodes
+    blocks = [
+      symbol
+      for symbol in expr.free_symbols
+      if symbol not in nodes or nodes[symbol].root.tensor_dim is not None
+    ]
+    return block_shape(cls, sum(blocks, start=expr * 0))
+
+  return of_blocks_alone
 
 
 def _in_the_same_order(recompute: Callable[..., None]) -> Callable[..., None]:

@@ -485,6 +485,11 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   "torch._inductor.codegen.triton": (
     replaces("should_unwrap_unspec_arg", "kernels mask what they read back (patches.py)"),
     replaces(
+      "get_block_shape",
+      "knows rows of scans that several blocks share (patches.py)",
+      of="TritonSymbols",
+    ),
+    replaces(
       "_print_IntTrueDiv _helper_sqrt",
       "quotients and roots in float64 (float64.py)",
       of="TritonPrinter",
