@@ -1,11 +1,14 @@
 """Operators of which Inductor alone makes no kernel run on CUDA targets: they are exported, and run
 by Triton's interpreter."""
 
+import json
+
 import husk
 import pytest
 import torch
 from cuda_numerics import computed
 from function_module import FunctionModule
+from torch.nn import functional as F
 
 DIM = torch.export.Dim
 
@@ -133,6 +136,20 @@ def test_a_scan_that_several_blocks_share_beside_a_number_of_each_row(tmp_path):
   check(kept, (x, limit), tmp_path)
   text = next(tmp_path.glob("*.hir")).read_text()
   assert text.count("triton_spl_fused") > 0
+
+
+def test_padded_codes_of_8_bits(tmp_path):
+  # A pool over the codes of a quantized image, and an image of shorts with a negative border.
+  def function(self, x, y):
+    return F.max_pool2d(x, 3, 2, 1), F.pad(y, (1, 2, 1, 1), value=-7)
+
+  torch.manual_seed(5)
+  x = torch.randint(-128, -90, (2, 16, 9, 9), dtype=torch.int8)
+  y = torch.randint(-300, 300, (2, 4, 5), dtype=torch.int16)
+  check(function, (x, y), tmp_path)
+  kernels = json.loads((tmp_path / "kernels.json").read_text())
+  text = json.dumps(kernels)
+  assert "other=-" not in text and "other=0), -128).to(tl.int8)" in text
 
 
 def test_scans_of_narrow_ints_of_a_length_that_varies(tmp_path):

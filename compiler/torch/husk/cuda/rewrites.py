@@ -6,8 +6,8 @@
    the signature that all later steps see.
 3. Products are rounded (`rounding`), but not in kernels of the model's author, which eager mode
    compiles as they are.
-4. Sorts of Inductor become others (`sorting`), selections in its scans (`scans`), and loads behind
-   products of 8 bits (`epilogues`).
+4. Sorts of Inductor become others (`sorting`), selections in its scans (`scans`), loads behind
+   products of 8 bits (`epilogues`), and loads of 8 and 16 bits that pad (`narrow_loads`).
 5. Kernels that are equal up to here, apart from their names, are one kernel
    (`CudaKernels._define`). Later texts hold the numbers of asserts, by which equal kernels would
    differ.
@@ -20,7 +20,7 @@
 
 from __future__ import annotations
 
-from . import descriptors, epilogues, pdl, rounding, scans, sorting, source_edit
+from . import descriptors, epilogues, narrow_loads, pdl, rounding, scans, sorting, source_edit
 
 
 def of_inductor(source: str, symbol: str) -> str:
@@ -28,7 +28,10 @@ def of_inductor(source: str, symbol: str) -> str:
   source = descriptors.rewrite(source_edit.with_whole_ranks(source), symbol)
   if source_edit.is_users(source):
     return source
-  return epilogues.rewrite(scans.rewrite(sorting.rewrite(of_husk(source))))
+  source = of_husk(source)
+  for each in (sorting, scans, epilogues, narrow_loads):
+    source = each.rewrite(source)
+  return source
 
 
 def of_husk(source: str) -> str:
