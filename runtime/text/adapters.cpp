@@ -175,6 +175,8 @@ struct Adapters::Settings {
         {"use_qalora", "pooled inputs (use_qalora)"},
         {"use_bdlora", "matrices of blocks (use_bdlora)"},
         {"arrow_config", "a router (arrow_config)"},
+        {"kasa_config", "singular values (kasa_config)"},
+        {"monteclora_config", "random samples (monteclora_config)"},
     };
     for (const auto& other : others) {
       if (asks(json.member(root, other.name))) return unsupported(error, other.what);

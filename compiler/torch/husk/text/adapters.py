@@ -27,6 +27,8 @@ _OTHERS = {
   "use_qalora": "pooled inputs",
   "use_bdlora": "matrices of blocks",
   "arrow_config": "a router",
+  "kasa_config": "singular values",
+  "monteclora_config": "random samples",
 }
 # These begin with changed weights of the model.
 _CHANGING = ("pissa", "olora", "corda", "loftq", "lora_ga")
