@@ -94,16 +94,12 @@ Status unsupported(husk_error* error, const char* what) {
 bool asks(const JsonValue* value) {
   if (!value) return false;
   switch (value->kind) {
-    case JsonKind::null:
-      return false;
-    case JsonKind::boolean:
-      return value->truth;
+    case JsonKind::null: return false;
+    case JsonKind::boolean: return value->truth;
     case JsonKind::number:
     case JsonKind::array:
-    case JsonKind::object:
-      return value->number != 0;
-    case JsonKind::string:
-      return true;
+    case JsonKind::object: return value->number != 0;
+    case JsonKind::string: return true;
   }
   return true;
 }
@@ -378,8 +374,8 @@ Status Adapters::read(Span weights, const Settings& settings, List<Pair>& pairs,
   size_t found = 0;
   for (const JsonValue* one = json.first(root); one != json.end(root); one = json.after(one + 1)) {
     if (equal(json.text(one), "__metadata__")) continue;
-    HUSK_TRY(read_entry(json.text(one), json, one + 1, weights.from(8 + header_bytes), pairs,
-                        error));
+    HUSK_TRY(
+        read_entry(json.text(one), json, one + 1, weights.from(8 + header_bytes), pairs, error));
     ++found;
   }
   if (!found) return fail(error, HUSK_INVALID_INPUT, "the adapter has no matrices");

@@ -20,8 +20,8 @@ class Adapters {
   int64_t count() const { return count_; }
 
   // Any thread may call these.
-  // Reads an adapter and writes it to the constants, all of it or nothing, unless a request uses it.
-  // Layers that it does not have stay as they are without it.
+  // Reads an adapter and writes it to the constants, all of it or nothing, unless a request uses
+  // it. Layers that it does not have stay as they are without it.
   Status set(uint32_t adapter, Span weights, Span config, husk_error* error);
   Status remove(uint32_t adapter, husk_error* error);
   // A request takes its adapter (0: none), which must be set, and gives it back when it is done.
@@ -62,8 +62,8 @@ class Adapters {
                husk_error* error) const;
   Status read_and_write(uint32_t adapter, Span weights, Span config, bool* is_damaged,
                         husk_error* error);
-  Status write(int64_t adapter, const List<Pair>& pairs, const Settings& settings,
-               bool* is_damaged, husk_error* error);
+  Status write(int64_t adapter, const List<Pair>& pairs, const Settings& settings, bool* is_damaged,
+               husk_error* error);
 
   husk_program* program_ = nullptr;
   int64_t count_ = 0, rank_ = 0;

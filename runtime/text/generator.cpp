@@ -230,8 +230,8 @@ void Generator::end_cancelled() {
   }
 }
 
-// How many tokens of a prompt the cache of a slot begins with, taken with the same adapter. The last
-// token does not count, since it is taken for its logits.
+// How many tokens of a prompt the cache of a slot begins with, taken with the same adapter. The
+// last token does not count, since it is taken for its logits.
 int64_t Generator::cached_part(const Request& request, size_t slot) const {
   if (cached_versions_[slot] != request.version) return 0;
   const int32_t* cached = cached_.data() + slot * width();
@@ -431,9 +431,9 @@ Status Generator::take_chunk(Sequence& sequence, husk_error* error) {
     model_.set_adapter(row, request.adapter);
   }
   if (position + count == total) set_row(row, sequence);
-  HUSK_TRY(count == 1 ? model_.decode(row + 1, position + 1, error)
-                      : model_.prefill(tokens, count, sequence.slot, position, request.adapter,
-                                       error));
+  HUSK_TRY(count == 1
+               ? model_.decode(row + 1, position + 1, error)
+               : model_.prefill(tokens, count, sequence.slot, position, request.adapter, error));
   remember(sequence, tokens, count, position);
   counts_.prompt_tokens += static_cast<uint64_t>(count);
   ++counts_.prompt_runs;
@@ -713,9 +713,8 @@ uint32_t husk_generator_adapter_count(const husk_generator* generator) {
 }
 
 husk_status husk_generator_set_adapter(husk_generator* generator, uint32_t adapter,
-                                       const void* weights, size_t weight_bytes,
-                                       const char* config, size_t config_bytes,
-                                       husk_error* error) {
+                                       const void* weights, size_t weight_bytes, const char* config,
+                                       size_t config_bytes, husk_error* error) {
   if (!generator || !weights || !config) return null_argument(error, "generator_set_adapter");
   return static_cast<husk_status>(generator->generator.adapters().set(
       adapter, {static_cast<const char*>(weights), weight_bytes}, {config, config_bytes}, error));

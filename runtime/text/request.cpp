@@ -186,8 +186,7 @@ Status Request::read_controls(const husk_text_request& from, const Model& model,
   return Status::ok;
 }
 
-Status Request::read_adapter(const husk_text_request& from, const Model& model,
-                             husk_error* error) {
+Status Request::read_adapter(const husk_text_request& from, const Model& model, husk_error* error) {
   if (from.adapter && !model.adapter_count) {
     return fail(error, HUSK_UNSUPPORTED,
                 "the file has no room for adapters: export it with --adapters N, or set adapter "

@@ -146,9 +146,7 @@ def test_each_request_has_its_adapter(artifact, loaded, tmp_path):
     same = {"tokens": PROMPT, "max_new_tokens": 16, "adapter": numbers[name]}
     requests += [{**same, "join": 1}, {**same, "join": 4, "speculate": 5}]
   texts = generated_in_c(path, requests)[2:]
-  assert [text["tokens"] for (text,) in texts] == [
-    right[name] for name in order for _ in range(2)
-  ]
+  assert [text["tokens"] for (text,) in texts] == [right[name] for name in order for _ in range(2)]
 
 
 def test_scores_have_an_adapter(artifact, loaded, tmp_path):
@@ -336,7 +334,10 @@ def test_exports_that_are_refused(monkeypatch, tmp_path):
     ({"adapters": -1}, "adapters=-1: give a number from 0 to 1024"),
     ({"adapters": 1, "rank": 0}, "rank=0: give a number from 1 to 1024"),
     ({"adapter_targets": ["q_proj"]}, "adapter_targets: give adapters=N too"),
-    ({"adapters": 1, "adapter_targets": "z_proj"}, "no linear layer is named 'z_proj': this .* has"),
+    (
+      {"adapters": 1, "adapter_targets": "z_proj"},
+      "no linear layer is named 'z_proj': this .* has",
+    ),
   ):
     with pytest.raises(ValueError, match=message):
       husk.language.export(model, path, max_tokens=MOST, **words)

@@ -417,9 +417,9 @@ TEST(Adapters, what_is_wrong_is_named_and_requests_go_on) {
                     HUSK_INVALID_INPUT),
             "the adapter is of another shape: layer has lora_A [2, 3] and lora_B [4, 1], but the "
             "model needs [r, 3] and [4, r]");
-  EXPECT_EQ(changed([&](Tensors& t, Json&) { t[a] = {{6}, std::vector<float>(6)}; },
-                    HUSK_INVALID_INPUT),
-            "base_model.model.layer.lora_A.weight is no matrix");
+  EXPECT_EQ(
+      changed([&](Tensors& t, Json&) { t[a] = {{6}, std::vector<float>(6)}; }, HUSK_INVALID_INPUT),
+      "base_model.model.layer.lora_A.weight is no matrix");
   EXPECT_EQ(changed([&](Tensors&, Json& config) { config["r"] = 1; }, HUSK_INVALID_INPUT),
             "the adapter is of another shape: layer has rank 2, but adapter_config.json says r = "
             "1");
@@ -437,10 +437,11 @@ TEST(Adapters, what_is_wrong_is_named_and_requests_go_on) {
   EXPECT_EQ(changed([&](Tensors& t, Json&) { t["layer.lora_A.weight"] = t[a]; }, HUSK_UNSUPPORTED),
             "the adapter has the tensor layer.lora_A.weight: Husk takes "
             "base_model.model.LAYER.lora_A.weight and lora_B.weight of PEFT");
-  EXPECT_EQ(changed([&](Tensors& t, Json&) { t[layer + ".lora_\n" + std::string(200, 'x')] = t[a]; },
-                    HUSK_UNSUPPORTED),
-            "the adapter has the tensor base_model.model.layer.lora_?" + std::string(63, 'x') +
-                "...: Husk takes base_model.model.LAYER.lora_A.weight and lora_B.weight of PEFT");
+  EXPECT_EQ(
+      changed([&](Tensors& t, Json&) { t[layer + ".lora_\n" + std::string(200, 'x')] = t[a]; },
+              HUSK_UNSUPPORTED),
+      "the adapter has the tensor base_model.model.layer.lora_?" + std::string(63, 'x') +
+          "...: Husk takes base_model.model.LAYER.lora_A.weight and lora_B.weight of PEFT");
   EXPECT_EQ(changed([&](Tensors& t, Json&) { t[layer + ".lora_magnitude_vector"] = t[a]; },
                     HUSK_UNSUPPORTED),
             "the adapter has DoRA, which Husk does not compute");
@@ -472,8 +473,7 @@ TEST(Adapters, what_is_wrong_is_named_and_requests_go_on) {
                     HUSK_UNSUPPORTED),
             "the adapter belongs to a model whose weights pissa has changed (init_lora_weights): "
             "save it with path_initial_model_for_weight_conversion");
-  EXPECT_EQ(changed([](Tensors&, Json& config) { config["peft_type"] = "LOHA"; },
-                    HUSK_UNSUPPORTED),
+  EXPECT_EQ(changed([](Tensors&, Json& config) { config["peft_type"] = "LOHA"; }, HUSK_UNSUPPORTED),
             "the adapter is of the kind LOHA: Husk takes LORA");
   EXPECT_EQ(changed([](Tensors&, Json& config) { config["alpha_pattern"] = {{"l.*r", 2}}; },
                     HUSK_UNSUPPORTED),
@@ -481,8 +481,7 @@ TEST(Adapters, what_is_wrong_is_named_and_requests_go_on) {
   EXPECT_EQ(changed([](Tensors&, Json& config) { config["alpha_pattern"] = Json::array({1}); },
                     HUSK_INVALID_INPUT),
             "alpha_pattern of adapter_config.json is no object");
-  EXPECT_EQ(changed([](Tensors&, Json& config) { config.erase("lora_alpha"); },
-                    HUSK_INVALID_INPUT),
+  EXPECT_EQ(changed([](Tensors&, Json& config) { config.erase("lora_alpha"); }, HUSK_INVALID_INPUT),
             "adapter_config.json has no number lora_alpha");
   EXPECT_EQ(changed([](Tensors&, Json& config) { config["r"] = "2"; }, HUSK_INVALID_INPUT),
             "adapter_config.json has no number r");
@@ -507,19 +506,22 @@ TEST(Adapters, what_is_wrong_is_named_and_requests_go_on) {
   EXPECT_EQ(entry(Json{{"dtype", "F32"}, {"shape", {2, 3}}}), no_fields);
   EXPECT_EQ(entry(7), no_fields);
   EXPECT_EQ(entry(Json{{"dtype", "F32"}, {"shape", {2, 3}}, {"data_offsets", {0}}}), no_fields);
-  EXPECT_EQ(entry(Json{{"dtype", "F32"}, {"shape", {2, 3}}, {"data_offsets", {0, 20}}}),
-            "the adapter's safetensors are damaged: a tensor has more or fewer bytes than its shape "
-            "says. Copy the file again");
-  EXPECT_EQ(entry(Json{{"dtype", "F32"}, {"shape", {1 << 30, 1 << 30}}, {"data_offsets", {0, 24}}}),
-            "the adapter's safetensors are damaged: a tensor has more or fewer bytes than its shape "
-            "says. Copy the file again");
+  EXPECT_EQ(
+      entry(Json{{"dtype", "F32"}, {"shape", {2, 3}}, {"data_offsets", {0, 20}}}),
+      "the adapter's safetensors are damaged: a tensor has more or fewer bytes than its shape "
+      "says. Copy the file again");
+  EXPECT_EQ(
+      entry(Json{{"dtype", "F32"}, {"shape", {1 << 30, 1 << 30}}, {"data_offsets", {0, 24}}}),
+      "the adapter's safetensors are damaged: a tensor has more or fewer bytes than its shape "
+      "says. Copy the file again");
   EXPECT_EQ(entry(Json{{"dtype", "F32"}, {"shape", {0, 3}}, {"data_offsets", {0, 0}}}),
             a + " is no matrix");
-  EXPECT_EQ(refused(with_header(Json{{a, {{"dtype", "I8"}, {"shape", {2, 3}},
-                                          {"data_offsets", {0, 6}}}}}.dump(),
-                                std::string(6, '\0')),
-                    good.config, HUSK_UNSUPPORTED),
-            a + " has the type I8: Husk takes F32, F16 and BF16");
+  EXPECT_EQ(
+      refused(with_header(
+                  Json{{a, {{"dtype", "I8"}, {"shape", {2, 3}}, {"data_offsets", {0, 6}}}}}.dump(),
+                  std::string(6, '\0')),
+              good.config, HUSK_UNSUPPORTED),
+      a + " has the type I8: Husk takes F32, F16 and BF16");
   EXPECT_EQ(refused(with_header("[]", ""), good.config, HUSK_INVALID_INPUT),
             "the adapter's safetensors are damaged: its header is no object. Copy the file again");
   const std::string field = R"(":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]})";
@@ -565,8 +567,7 @@ TEST(Adapters, a_file_without_room_for_them) {
   EXPECT_EQ(husk_generator_adapter_count(generator.get()), 0u);
   husk_error error = {};
   const Adapter adapter(1);
-  const char* const text =
-      "the file has no room for adapters: export it with --adapters N";
+  const char* const text = "the file has no room for adapters: export it with --adapters N";
   EXPECT_EQ(set(generator, 1, adapter.weights(), adapter.config.dump(), &error), HUSK_UNSUPPORTED);
   EXPECT_STREQ(error.text, text);
   EXPECT_EQ(husk_generator_remove_adapter(generator.get(), 1, &error), HUSK_UNSUPPORTED);

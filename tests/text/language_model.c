@@ -41,8 +41,8 @@ static int32_t salt_of(void** matrices, int64_t adapter) {
     for (int i = 0; i < LM_OTHER_INPUTS; ++i) {
       other[o * LM_OTHER_INPUTS + i] = 0;
       for (int k = 0; k < LM_RANK; ++k)
-        other[o * LM_OTHER_INPUTS + i] +=
-            of_bfloat16(b2[o * LM_RANK + k]) * of_bfloat16(a2[k * LM_OTHER_INPUTS + i]);
+        other[o * LM_OTHER_INPUTS + i] += of_bfloat16(b2[o * LM_RANK + k]) *
+                                          of_bfloat16(a2[k * LM_OTHER_INPUTS + i]);
     }
   return lm_salt(product, other);
 }

@@ -47,7 +47,8 @@ static inline void lm_logits(uint64_t hash, float* logits) {
   }
 }
 
-/* The number of an adapter: each number of the products B A counts in another way. 0 if all are 0. */
+/* The number of an adapter: each number of the products B A counts in another way. It is 0 if all
+ * are 0. */
 static inline int32_t lm_salt(const float* product, const float* other_product) {
   float sum = 0;
   for (int i = 0; i < LM_OUTPUTS * LM_INPUTS; ++i) sum += product[i] * (float)(3 + i);

@@ -157,7 +157,8 @@ void add_adapters(std::string& body) {
   const auto change = [&](std::string name, const std::string& input, const std::string& argument,
                           const std::string& parameter) {
     const size_t kernel = body.find("kernel " + name + " ");
-    body.replace(body.find("\"" + name + "\"", kernel), name.size() + 2, "\"" + name + "_adapted\"");
+    body.replace(body.find("\"" + name + "\"", kernel), name.size() + 2,
+                 "\"" + name + "_adapted\"");
     body.insert(body.find(")\n", kernel), ", " + parameter + ", ptr, ptr, ptr, ptr");
     const size_t function = body.find("function " + name + " {");
     if (function == std::string::npos) return;

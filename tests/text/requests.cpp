@@ -5,7 +5,9 @@
 //
 // A request has `tokens` or `text`, the settings of husk.text and `join`, the number of the step
 // before which it is submitted. Another entry sets an adapter, `set_adapter` with the folder
-// `adapter_folder`, or removes one, `remove_adapter`. Prints a list of what each gives, and the counts of speculation on
+// `adapter_folder`, or removes one, `remove_adapter`.
+//
+// Prints a list of what each gives, and the counts of speculation on
 // the standard error.
 #include <fstream>
 #include <iostream>
@@ -141,8 +143,8 @@ int run(const char* file, uint32_t chunk) {
   for (int64_t step = 0; more || submitted < requests.size(); ++step) {
     for (size_t i = 0; i < requests.size(); ++i) {
       if (requests[i].value("join", int64_t{0}) != step) continue;
-      const bool changes =
-          requests[i].contains("set_adapter") || requests[i].contains("remove_adapter");
+      const bool changes = requests[i].contains("set_adapter") ||
+                           requests[i].contains("remove_adapter");
       (changes                         ? change_adapter
        : requests[i].contains("embed") ? embed
                                        : submit)(generator, requests[i], results[i]);

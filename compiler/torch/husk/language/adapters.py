@@ -21,6 +21,8 @@ from ..exporter import Function
 from . import decoder
 
 MOST = 1024  # adapters, and the largest rank
+# The option `quantize` for the matrices, which are zeros in an export.
+UNQUANTIZED = {"*.lora_A": "none", "*.lora_B": "none"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +54,7 @@ class Attached:
   """The layers with adapters, and those of the call: a number for all rows, a number for each row
   (int64[rows]), or None. `called` has the layers that have run."""
 
-  layers: dict[str, torch.nn.Module]
+  layers: dict[str, Any]
   numbers: int | torch.Tensor | None = None
   called: set[str] = dataclasses.field(default_factory=set)
 
@@ -84,8 +86,8 @@ def attached(model: torch.nn.Module, wanted: Chosen) -> Iterator[Attached]:
       hook.remove()
     for layer in result.layers.values():
       for stack in _NAMES:
-        layer._buffers.pop(stack, None)
-        layer._non_persistent_buffers_set.discard(stack)
+        if hasattr(layer, stack):
+          delattr(layer, stack)
 
 
 def _hook(name: str, adapters: Attached) -> Any:
@@ -111,16 +113,16 @@ def _product(
   return added if x.dim() == 3 else added.flatten(0, 1)
 
 
-def _sizes(layer: torch.nn.Module) -> tuple[int, int] | None:
+def _sizes(layer: Any) -> tuple[int, int] | None:
   """The numbers of inputs and outputs of a linear layer; None for other modules."""
   if hasattr(layer, "in_features") and hasattr(layer, "out_features"):
     return int(layer.in_features), int(layer.out_features)
-  if type(layer).__name__ == "Conv1D" and hasattr(layer, "nf"):  # GPT-2 of transformers
+  if hasattr(layer, "nf") and hasattr(layer, "weight"):  # transformers.Conv1D, of GPT-2
     return int(layer.weight.shape[0]), int(layer.nf)
   return None
 
 
-def _layers(model: Any, targets: tuple[str, ...]) -> dict[str, torch.nn.Module]:
+def _layers(model: Any, targets: tuple[str, ...]) -> dict[str, Any]:
   """The layers with adapters by their names."""
   linear = {name: one for name, one in model.named_modules() if _sizes(one) is not None}
   if not targets:
@@ -158,7 +160,7 @@ class AdaptedDecoder(decoder.Decoder):
     super().__init__(model, slots, max_tokens, dtype)
     self.wanted, self._adapters = wanted, adapters
 
-  def prefill(  # type: ignore[override]
+  def prefill(
     self, tokens: torch.Tensor, slot: int, position: int, span: int, adapter: int = 0
   ) -> tuple[torch.Tensor, torch.Tensor]:
     """Decoder.prefill with the adapter of the slot."""
@@ -167,7 +169,7 @@ class AdaptedDecoder(decoder.Decoder):
     self._adapters.numbers = adapter
     return super().prefill(tokens, slot, position, span)
 
-  def decode(  # type: ignore[override]
+  def decode(
     self,
     tokens: torch.Tensor,
     positions: torch.Tensor,
@@ -180,7 +182,7 @@ class AdaptedDecoder(decoder.Decoder):
     self._adapters.numbers = adapters
     return super().decode(tokens, positions, span)
 
-  def verify(  # type: ignore[override]
+  def verify(
     self,
     tokens: torch.Tensor,
     positions: torch.Tensor,
@@ -284,8 +286,8 @@ def describe(module: AdaptedDecoder) -> dict[str, int]:
   """What the file says of its adapters. Logs what they cost."""
   wanted, found = module.wanted, module._adapters
   logging.getLogger("husk").info(
-    "adapters: %d of rank %d for %d layers take %.1f MB of memory (%d bytes) when they are set; the "
-    "file has zeros of each size once",
+    "adapters: %d of rank %d for %d layers take %.1f MB of memory (%d bytes) when they are set; "
+    "the file has zeros of each size once",
     wanted.count,
     wanted.rank,
     len(found.layers),

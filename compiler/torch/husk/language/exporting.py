@@ -114,6 +114,9 @@ def export(
     if isinstance(module, lora.AdaptedDecoder):
       lora.check(module, torch.arange(8) * 7919 % module.vocabulary, "verify" in chosen)
       described |= lora.describe(module)
+      if options.quantize:
+        quantize = {**lora.UNQUANTIZED, **options.quantize}
+        options = dataclasses.replace(options, quantize=quantize)
     texts = attachments.texts(files, described, model)
     logging.getLogger("husk").info(
       "%s: %s, ready to export in %.1f s", path, model.config.model_type, time.monotonic() - begin

@@ -14,7 +14,8 @@ from typing import Any
 
 _PREFIX = "base_model.model."  # of the names in a file of PEFT
 _MODEL = "model."  # of the names in a program
-_TYPES = {"F32": 4, "F16": 2, "BF16": 2}
+# Types of a file, and those of NumPy: it has none for bf16, the upper half of f32.
+_TYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 # Settings of PEFT that change a model in another way than by two matrices for a layer.
 _OTHERS = {
   "use_dora": "DoRA",
@@ -99,8 +100,8 @@ class Adapters:
     for name in read.matrices:
       if name not in self._layers:
         raise ValueError(
-          f"{read.folder}: {self._path} has no room for an adapter of {name}: export the model with "
-          "this layer among adapter_targets"
+          f"{read.folder}: {self._path} has no room for an adapter of {name}: export the model "
+          "with this layer among adapter_targets"
         )
       self._check(name, self._layers[name], read)
     for name, layer in self._layers.items():
@@ -249,14 +250,12 @@ def _matrix(path: pathlib.Path, name: str, entry: Any, data: memoryview) -> Any:
     raise ValueError(f"{path}: {name} is no matrix")
   if end > len(data):
     raise _damaged(path, "it ends before its last tensor")
-  if end - begin != math.prod(shape) * _TYPES[kind]:
+  if end - begin != math.prod(shape) * np.dtype(_TYPES[kind]).itemsize:
     raise _damaged(path, f"{name} has more or fewer bytes than its shape says")
-  numbers = data[begin:end]
-  if kind == "BF16":
-    bits = np.frombuffer(numbers, np.uint16).astype(np.uint32) << 16
-    return bits.view(np.float32).reshape(shape)
-  kinds = {"F32": np.float32, "F16": np.float16}
-  return np.frombuffer(numbers, kinds[kind]).astype(np.float32).reshape(shape)
+  numbers = np.frombuffer(data[begin:end], _TYPES[kind]).reshape(shape)
+  if numbers.dtype != np.uint16:
+    return numbers.astype(np.float32)
+  return (numbers.astype(np.uint32) << 16).view(np.float32)
 
 
 def _damaged(path: pathlib.Path, what: str) -> ValueError:

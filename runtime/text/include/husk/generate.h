@@ -247,8 +247,8 @@ HUSK_API void husk_generator_recommend(const husk_generator* generator, husk_tex
  * @param error may be NULL
  * @return HUSK_OK; HUSK_INVALID_ARGUMENT, naming a setting that is wrong; HUSK_INVALID_INPUT if the
  * prompt is no UTF-8, has no tokens or a token that does not exist, or is longer than a sequence;
- * HUSK_NOT_FOUND if its adapter is not set; HUSK_UNSUPPORTED if there is a text and no tokenizer, or a setting whose functions the file
- * lacks; or HUSK_OUT_OF_MEMORY. Other requests go on. */
+ * HUSK_NOT_FOUND if its adapter is not set; HUSK_UNSUPPORTED if there is a text and no tokenizer,
+ * or a setting whose functions the file lacks; or HUSK_OUT_OF_MEMORY. Other requests go on. */
 HUSK_API husk_status husk_generator_submit(husk_generator* generator,
                                            const husk_text_request* request, uint64_t* number,
                                            husk_error* error);
@@ -294,8 +294,8 @@ HUSK_API uint32_t husk_generator_adapter_count(const husk_generator* generator);
  * @param error may be NULL
  * @return HUSK_OK; HUSK_INVALID_ARGUMENT if there is no such number, or if a request that is not
  * done uses the adapter; HUSK_INVALID_FILE or HUSK_INVALID_INPUT if a file is damaged, or has
- * matrices of another shape, a larger rank or layers for which there is no room; HUSK_UNSUPPORTED if
- * the file of the model has no adapters, or the adapter is more than matrices: DoRA, biases,
+ * matrices of another shape, a larger rank or layers for which there is no room; HUSK_UNSUPPORTED
+ * if the file of the model has no adapters, or the adapter is more than matrices: DoRA, biases,
  * modules_to_save; HUSK_OUT_OF_MEMORY; or the failure of the device. After a failure of the device
  * the adapter is not set any more, and after others what was set before stays. Requests go on. */
 HUSK_API husk_status husk_generator_set_adapter(husk_generator* generator, uint32_t adapter,

@@ -131,9 +131,8 @@ class Generator {
   }
   /** husk_generator_remove_adapter. */
   void remove_adapter(uint32_t adapter) {
-    detail::check([&](husk_error* error) {
-      return husk_generator_remove_adapter(get(), adapter, error);
-    });
+    detail::check(
+        [&](husk_error* error) { return husk_generator_remove_adapter(get(), adapter, error); });
   }
   /** husk_generator_cancel. Returns false if there is no such request, since it is done. */
   bool cancel(uint64_t number) { return husk_generator_cancel(get(), number, nullptr) == HUSK_OK; }
