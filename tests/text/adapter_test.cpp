@@ -340,6 +340,18 @@ TEST(Adapters, the_cache_of_another_adapter_is_not_reused) {
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(answers[i].texts[0], right_text(wanted[i])) << i;
   EXPECT_EQ(answers[1].reused, 0u);
   EXPECT_GT(answers[2].reused, 0u);
+  // A slot that gets another adapter has nothing for others, before its own prompt is taken.
+  for (const uint32_t number : {1u, 2u}) {
+    if (number == 2) set(generator, 2, b);
+    const int32_t salt = number == 1 ? a.salt() : b.salt();
+    const int32_t firsts[] = {number == 1 ? 60 : 80, number == 1 ? 80 : 100};
+    Answer both[2];
+    for (int i = 0; i < 2; ++i) submit(generator, wanted_with(number, salt, firsts[i]), both[i]);
+    run(generator);
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(both[i].texts[0], right_text(wanted_with(number, salt, firsts[i]))) << number << i;
+    }
+  }
 }
 
 TEST(Adapters, one_in_use_stays) {
