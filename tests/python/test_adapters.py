@@ -11,12 +11,13 @@ import language_model
 import numpy as np
 import pytest
 import torch
+from husk import __main__ as command
 from husk import tools
 from husk.errors import Unsupported
 from husk.language import adapters as exported_adapters
 from husk.language import exporting
 from husk.text import adapters
-from test_text import generated_in_c, host_target, program_output
+from test_text import generated_in_c, host_target, program_output, tokenizer_json
 
 MOST, SLOTS, COUNT, RANK = 40, 3, 3, 4
 PREFIX = "base_model.model."
@@ -31,12 +32,15 @@ def artifact(tmp_path_factory):
   """A model, and its file with room for adapters."""
   with pytest.MonkeyPatch.context() as patch:
     model = language_model.make(patch)
-    path = tmp_path_factory.mktemp("model") / "model.husk"
+    folder = tmp_path_factory.mktemp("model")
+    (folder / "tokenizer.json").write_text(tokenizer_json(), encoding="utf-8")
+    path = folder / "model.husk"
     husk.language.export(
       model,
       path,
       max_tokens=MOST,
       slots=SLOTS,
+      tokenizer=folder,
       features=("verify",),
       adapters=COUNT,
       rank=RANK,
@@ -297,10 +301,25 @@ def test_numbers_of_a_type(artifact):
   assert adapters._stored(np.float32([[np.nan]]), "bf16")[0, 0] == 0x7FC0
 
 
-def test_the_tools_take_an_adapter(artifact, tmp_path):
+def test_the_tools_take_an_adapter(artifact, loaded, tmp_path, capsys):
   model, path = artifact
   tensors = matrices(model, 7)
   folder = written(tmp_path / "a", tensors)
+  loaded.add_adapter("a", folder)
+  text = loaded.generate("Hi é", max_new_tokens=9, adapter="a")
+  assert text != loaded.generate("Hi é", max_new_tokens=9)
+  words = ("--plain", "--quiet", "--prompt", "Hi é", "--max-new-tokens", 9)
+  found = program_output("husk-chat", path, *words, "--adapter", folder)
+  assert found.stdout.decode() == text + "\n", found.stderr.decode()
+  found = program_output("husk-chat", path, *words, "--adapter", tmp_path)
+  assert found.returncode == 2 and b"adapter_config.json: cannot be read: give" in found.stderr
+  (tmp_path / "text.txt").write_text("Some words")
+  score = ["perplexity", str(path), str(tmp_path / "text.txt"), "--adapter"]
+  assert command.main([*score, str(folder)]) == 0
+  right, _ = loaded.perplexity("Some words", adapter="a")
+  assert capsys.readouterr().out.startswith(f"perplexity {right:.4f} of ")
+  assert command.main([*score, str(tmp_path)]) == 1
+  assert "give the folder that save_pretrained of PEFT has written" in capsys.readouterr().err
   words = ("--prompt-tokens", 3, "--new-tokens", 4, "--rounds", 1, "--requests", 2)
   json_path = tmp_path / "times.json"
   found = program_output(
