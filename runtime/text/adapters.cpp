@@ -268,10 +268,9 @@ Status Adapters::read_entry(Span name, const Json& json, const JsonValue* value,
   if (contains(name, "lora_embedding_")) return unsupported(error, "matrices of an embedding");
   if (contains(name, "lora_B.bias")) return unsupported(error, "biases (lora_bias)");
   Span layer = name;
-  bool is_a = false;
-  const bool is_matrix = begins_with(name, kPrefix) && strip_end(layer, Span(kWeight)) &&
-                         ((is_a = strip_end(layer, Span(kA))) || strip_end(layer, Span(kB)));
-  if (!is_matrix) {
+  const bool is_weight = begins_with(name, kPrefix) && strip_end(layer, Span(kWeight));
+  const bool is_a = is_weight && strip_end(layer, Span(kA));
+  if (!is_weight || (!is_a && !strip_end(layer, Span(kB)))) {
     return fail(error, HUSK_UNSUPPORTED,
                 "the adapter has the tensor %s: Husk takes base_model.model.LAYER.lora_A.weight "
                 "and lora_B.weight of PEFT",
