@@ -180,7 +180,7 @@ def test_scores_have_an_adapter(artifact, loaded, tmp_path):
     (1, torch.float32, {}, 2),
     (4, torch.float16, {"use_rslora": True}, 4),
     (2, torch.bfloat16, {"lora_alpha": 1}, 0.5),
-    (4, torch.float32, {"alpha_pattern": {"0": 12, "ayers.1": 3, "q_proj": 6}}, None),
+    (4, torch.float32, {"alpha_pattern": {"eries.0": 99, "_proj": 99, "0": 12, "q_proj": 6}}, None),
   ],
 )
 def test_scales_ranks_and_types(artifact, loaded, tmp_path, rank, dtype, config, scale):
