@@ -9,6 +9,7 @@
 
 #include <husk/generate.h>
 
+#include "adapter_folder.h"
 #include "command_line.h"
 #include "run/handles.h"
 #include "run/machine.h"
@@ -23,7 +24,7 @@ using run::exit_run;
 using run::fail;
 
 struct Options {
-  std::string file, device = "host", system, prompt, weights;
+  std::string file, device = "host", system, prompt, weights, adapter;
   std::vector<std::string> stops;
   uint32_t threads = 0, speculate = 0;
   int64_t most = 0;
@@ -86,6 +87,10 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
                  "The folder of weights that lie beside the artifact (default: that of the "
                  "artifact)")
       ->option_text("FOLDER");
+  app.add_option("--adapter", options.adapter,
+                 "An adapter (LoRA) for all answers: a folder with adapter_config.json and "
+                 "adapter_model.safetensors")
+      ->option_text("FOLDER");
   app.add_flag("--quiet", options.quiet, "Print no statistics");
   app.footer(footer);
   return tools::parse(app, argc, argv);
@@ -119,6 +124,10 @@ class Chat {
       if (husk_generator_chat(generator, &chat, &error) != HUSK_OK)
         fail(exit_load, "{}: {}; --plain continues texts", options.file, error.text);
       chat_.reset(chat);
+    }
+    if (!options.adapter.empty()) {
+      request_.adapter = 1;
+      tools::set_adapter(generator, request_.adapter, options.adapter);
     }
     husk_generator_recommend(generator, &request_);
     if (options.temperature) request_.temperature = static_cast<float>(*options.temperature);

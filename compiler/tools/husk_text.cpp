@@ -7,6 +7,7 @@
 
 #include <husk/generate.h>
 
+#include "adapter_folder.h"
 #include "bench/statistics.h"
 #include "command_line.h"
 #include "run/handles.h"
@@ -29,6 +30,7 @@ using Json = nlohmann::ordered_json;
 struct Options {
   std::string file, device = "host", weights, json;
   std::vector<uint32_t> requests;
+  std::vector<std::string> adapters;
   uint32_t threads = 0, rounds = 3, chunk = 0, speculate = 0;
   uint64_t prompt = 128, most = 64, seed = 0;
   double temperature = 0;
@@ -85,6 +87,12 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
       ->add_option("--speculate", options.speculate,
                    "Try so many tokens together that followed the last ones earlier")
       ->capture_default_str();
+  bench
+      ->add_option("--adapter", options.adapters,
+                   "An adapter (LoRA): a folder with adapter_config.json and "
+                   "adapter_model.safetensors; may be repeated, and the requests take them in turn")
+      ->allow_extra_args(false)
+      ->option_text("FOLDER");
   bench->add_option("--rounds", options.rounds, "How many rounds are measured")
       ->check(CLI::Range(1, 10000))
       ->capture_default_str();
@@ -155,6 +163,9 @@ class Bench {
       fail(exit_usage,
            "--prompt-tokens {} and --new-tokens {}: a sequence of {} has up to {} tokens",
            options.prompt, options.most, options.file, counts.max_tokens);
+    for (uint32_t i = 0; i < options.adapters.size(); ++i) {
+      tools::set_adapter(generator, i + 1, options.adapters[i]);
+    }
     requests_ = options.requests;
     if (!requests_.empty()) return;
     for (uint32_t count = 1; count < counts.slots; count *= 2) requests_.push_back(count);
@@ -207,6 +218,10 @@ void Bench::round(uint32_t count, Result* result) {
     for (int32_t& token : tokens) token = static_cast<int32_t>(random_() % before.vocabulary);
     husk_text_request asked = HUSK_TEXT_REQUEST_INIT;
     asked.speculate = options_.speculate;
+    if (!options_.adapters.empty()) {
+      const auto number = static_cast<size_t>(&request - requests.data());
+      asked.adapter = static_cast<uint32_t>(number % options_.adapters.size()) + 1;
+    }
     asked.tokens = tokens.data();
     asked.token_count = tokens.size();
     asked.max_new_tokens = options_.most;
@@ -290,6 +305,7 @@ void Bench::run() {
                     {"prompt_tokens", options_.prompt},
                     {"new_tokens", options_.most},
                     {"rounds", options_.rounds},
+                    {"adapters", options_.adapters},
                     {"open_ms", open_ms_},
                     {"results", std::move(results)}};
   std::ofstream file(options_.json, std::ios::binary);

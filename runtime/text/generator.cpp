@@ -2,6 +2,7 @@
 #include <husk/generate.h>
 
 #include "base/sync.h"
+#include "text/adapters.h"
 #include "text/drafts.h"
 #include "text/request.h"
 
@@ -29,6 +30,8 @@ class Generator {
   Status step(int32_t* more, husk_error* error);
   Status embed(const int32_t* tokens, size_t size, int32_t pooling, float* to, size_t capacity,
                size_t* count, husk_error* error);
+  Adapters& adapters() { return adapters_; }
+  const Adapters& adapters() const { return adapters_; }
   husk_generator_stats stats();
   Status chat(husk_chat** chat, husk_error* error) const;
   const husk_tokenizer* tokenizer() const { return tokenizer_; }
@@ -63,6 +66,7 @@ class Generator {
   void remove(Request* request);
 
   Model model_;
+  Adapters adapters_;
   husk_tokenizer* tokenizer_ = nullptr;
   List<char> roles_;
   bool has_template_ = false;
@@ -73,6 +77,7 @@ class Generator {
   // cached_counts_; a text has one token more.
   List<int32_t> cached_;
   List<int64_t> cached_counts_;
+  List<uint64_t> cached_versions_;  // of the adapters that the tokens of each slot were taken with
   husk_generator_stats counts_ = HUSK_GENERATOR_STATS_INIT;  // of the thread that steps
 
   Mutex mutex_;
@@ -107,6 +112,8 @@ Status Generator::open(husk_engine* engine, husk_program* program,
   chunk_ = options.chunk && options.chunk < model_.chunk ? options.chunk : model_.chunk;
   HUSK_TRY(slots_.resize(slots, error));
   HUSK_TRY(cached_counts_.resize(slots, error));
+  HUSK_TRY(cached_versions_.resize(slots, error));
+  HUSK_TRY(adapters_.open(program, model_.adapter_count, model_.adapter_rank, error));
   reuses_prefixes_ = options.reuse_prefixes != 0;
   HUSK_TRY(cached_.resize(slots * width(), error));
   counts_.slots = static_cast<uint32_t>(slots);
@@ -130,7 +137,8 @@ Status Generator::chat(husk_chat** chat, husk_error* error) const {
 Status Generator::submit(const husk_text_request& from, uint64_t* number, husk_error* error) {
   auto* request = create<Request>(error);
   if (!request) return to_status(HUSK_OUT_OF_MEMORY);
-  const Status status = request->read(from, model_, tokenizer_, error);
+  Status status = request->read(from, model_, tokenizer_, error);
+  if (!failed(status)) status = adapters_.take(request->adapter, &request->version, error);
   if (failed(status)) {
     destroy(request);
     return status;
@@ -168,6 +176,7 @@ void Generator::remove(Request* request) {
     (request->before ? request->before->after : first_) = request->after;
     (request->after ? request->after->before : last_) = request->before;
   }
+  adapters_.give_back(request->adapter);
   destroy(request);
 }
 
@@ -221,9 +230,10 @@ void Generator::end_cancelled() {
   }
 }
 
-// How many tokens of a prompt the cache of a slot begins with. The last token does not count, since
-// it is taken for its logits.
+// How many tokens of a prompt the cache of a slot begins with, taken with the same adapter. The
+// last token does not count, since it is taken for its logits.
 int64_t Generator::cached_part(const Request& request, size_t slot) const {
+  if (cached_versions_[slot] != request.version) return 0;
   const int32_t* cached = cached_.data() + slot * width();
   const auto most = static_cast<int64_t>(request.prompt.size()) - 1;
   int64_t count = 0;
@@ -263,6 +273,9 @@ void Generator::admit() {
     sequence->taken = sequence->reused = reused;
     counts_.reused_tokens += static_cast<uint64_t>(reused);
     slots_[static_cast<size_t>(slot)] = sequence;
+    uint64_t& version = cached_versions_[static_cast<size_t>(slot)];
+    if (version != sequence->request->version) cached_counts_[static_cast<size_t>(slot)] = 0;
+    version = sequence->request->version;
   }
 }
 
@@ -278,6 +291,7 @@ void Generator::set_row(int64_t row, const Sequence& sequence) {
   const Request& request = *sequence.request;
   const int64_t length = sequence.length();
   model_.set_sampling(row, request.sampling_of(sequence), length);
+  model_.set_adapter(row, request.adapter);
   if (!request.adjusts()) return;
   model_.set_controls(row, request.controls, tokens_of(sequence), length,
                       static_cast<int64_t>(request.prompt.size()));
@@ -414,10 +428,12 @@ Status Generator::take_chunk(Sequence& sequence, husk_error* error) {
   if (count == 1) {  // some models take chunks of two tokens and more
     row = sequence.slot;
     model_.set_token(row, *tokens, position);
+    model_.set_adapter(row, request.adapter);
   }
   if (position + count == total) set_row(row, sequence);
-  HUSK_TRY(count == 1 ? model_.decode(row + 1, position + 1, error)
-                      : model_.prefill(tokens, count, sequence.slot, position, error));
+  HUSK_TRY(count == 1
+               ? model_.decode(row + 1, position + 1, error)
+               : model_.prefill(tokens, count, sequence.slot, position, request.adapter, error));
   remember(sequence, tokens, count, position);
   counts_.prompt_tokens += static_cast<uint64_t>(count);
   ++counts_.prompt_runs;
@@ -472,6 +488,7 @@ Status Generator::verify(int64_t tried, husk_error* error) {
     const auto row = static_cast<int64_t>(slot);
     const int64_t length = sequence->length();
     model_.set_position(row, length - 1);
+    model_.set_adapter(row, sequence->request->adapter);
     for (int64_t k = 0; k <= sequence->drafted; ++k) {
       model_.set_token_of(row, k, tried, tokens_of(*sequence)[length - 1 + k]);
       model_.set_sampling(row * tried + k, sequence->request->sampling_of(*sequence), length + k);
@@ -689,6 +706,24 @@ husk_status husk_generator_cancel(husk_generator* generator, uint64_t number, hu
 husk_status husk_generator_step(husk_generator* generator, int32_t* more, husk_error* error) {
   if (!generator) return null_argument(error, "generator_step");
   return static_cast<husk_status>(generator->generator.step(more, error));
+}
+
+uint32_t husk_generator_adapter_count(const husk_generator* generator) {
+  return generator ? static_cast<uint32_t>(generator->generator.adapters().count()) : 0;
+}
+
+husk_status husk_generator_set_adapter(husk_generator* generator, uint32_t adapter,
+                                       const void* weights, size_t weight_bytes, const char* config,
+                                       size_t config_bytes, husk_error* error) {
+  if (!generator || !weights || !config) return null_argument(error, "generator_set_adapter");
+  return static_cast<husk_status>(generator->generator.adapters().set(
+      adapter, {static_cast<const char*>(weights), weight_bytes}, {config, config_bytes}, error));
+}
+
+husk_status husk_generator_remove_adapter(husk_generator* generator, uint32_t adapter,
+                                          husk_error* error) {
+  if (!generator) return null_argument(error, "generator_remove_adapter");
+  return static_cast<husk_status>(generator->generator.adapters().remove(adapter, error));
 }
 
 husk_status husk_generator_embed(husk_generator* generator, const int32_t* tokens,

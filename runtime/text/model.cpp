@@ -101,6 +101,12 @@ Status Model::describe(const husk_program* program, husk_error* error) {
   const JsonValue* likely = json.member(json.root(), "ranked");
   ranked = likely ? whole(*likely, kMost) : 0;
   if (ranked < 0 || ranked > vocabulary) return no_model(error, "ranked");
+  const JsonValue* adapters = json.member(json.root(), "adapters");
+  constexpr double kMostAdapters = 1 << 20;
+  if (adapters) {
+    HUSK_TRY(read_size(json, "adapters", kMostAdapters, adapter_count, error));
+    HUSK_TRY(read_size(json, "adapter_rank", kMostAdapters, adapter_rank, error));
+  }
   const char* settings = metadata(program, "husk.text.generation");
   if (!settings) return Status::ok;
   HUSK_TRY(json.parse(Span(settings), error));
@@ -129,10 +135,14 @@ Status Model::find_functions(const husk_program* program, husk_error* error) {
     uint32_t inputs, outputs;
     uint32_t* number;
     bool is_optional;
-  } functions[] = {{"prefill", 4, 2, &prefill_, false}, {"decode", 3, 2, &decode_, false},
-                   {"sample", 7, 2, &sample_, false},   {"copy", 4, 1, &copy_, true},
-                   {"adjust", 8, 1, &adjust_, true},    {"rank", 2, 3, &rank_, true},
-                   {"verify", 3, 2, &verify_, true},    {"embed", 1, 2, &embed_, true}};
+  } functions[] = {{"prefill", 4 + adapter_inputs(), 2, &prefill_, false},
+                   {"decode", 3 + adapter_inputs(), 2, &decode_, false},
+                   {"sample", 7, 2, &sample_, false},
+                   {"copy", 4, 1, &copy_, true},
+                   {"adjust", 8, 1, &adjust_, true},
+                   {"rank", 2, 3, &rank_, true},
+                   {"verify", 3 + adapter_inputs(), 2, &verify_, true},
+                   {"embed", 1, 2, &embed_, true}};
   for (const auto& function : functions) {
     const husk_status status = husk_program_find_function(program, function.name, function.number,
                                                           error);
@@ -232,6 +242,10 @@ void Model::set_token(int64_t row, int64_t token, int64_t position) {
   set_position(row, position);
 }
 
+void Model::set_adapter(int64_t row, int64_t adapter) {
+  reinterpret_cast<int64_t*>(host(kAdapters))[row] = adapter;
+}
+
 void Model::set_token_of(int64_t slot, int64_t k, int64_t count, int64_t token) {
   reinterpret_cast<int64_t*>(host(kTokens))[slot * count + k] = token;
 }
@@ -327,7 +341,7 @@ Status Model::run(uint32_t function, const husk_value* inputs, uint32_t count, h
 }
 
 Status Model::prefill(const int32_t* tokens, int64_t count, int64_t slot, int64_t position,
-                      husk_error* error) {
+                      int64_t adapter, husk_error* error) {
   const Timed timed(nanoseconds);
   is_damaged_ = false;
   for (int64_t i = 0; i < count; ++i) prompt_[i] = tokens[i];
@@ -335,9 +349,9 @@ Status Model::prefill(const int32_t* tokens, int64_t count, int64_t slot, int64_
   DLTensor chunk_tensor, next_tensor;
   int64_t one = 1;
   const husk_value inputs[] = {tensor(chunk_tensor, device_prompt_, &count, kInt64), integer(slot),
-                               integer(position), span(position + count)};
+                               integer(position), span(position + count), integer(adapter)};
   husk_value outputs[] = {tensor(next_tensor, device_found_, &one, kInt64), kNone};
-  HUSK_TRY(run(prefill_, inputs, 4, outputs, 2, error));
+  HUSK_TRY(run(prefill_, inputs, 4 + adapter_inputs(), outputs, 2, error));
   logits_ = outputs[1].as.tensor;
   return Status::ok;
 }
@@ -346,11 +360,12 @@ Status Model::decode(int64_t rows, int64_t end, husk_error* error) {
   const Timed timed(nanoseconds);
   is_damaged_ = false;
   HUSK_TRY(upload_rows(error));
-  DLTensor tensors[2], next_tensor;
+  DLTensor tensors[3], next_tensor;
   const husk_value inputs[] = {column(tensors[0], kTokens, &rows),
-                               column(tensors[1], kPositions, &rows), span(end)};
+                               column(tensors[1], kPositions, &rows), span(end),
+                               column(tensors[2], kAdapters, &rows)};
   husk_value outputs[] = {tensor(next_tensor, device_found_, &rows, kInt64), kNone};
-  HUSK_TRY(run(decode_, inputs, 3, outputs, 2, error));
+  HUSK_TRY(run(decode_, inputs, 3 + adapter_inputs(), outputs, 2, error));
   logits_ = outputs[1].as.tensor;
   return Status::ok;
 }
@@ -359,12 +374,13 @@ Status Model::verify(int64_t rows, int64_t count, int64_t end, husk_error* error
   const Timed timed(nanoseconds);
   is_damaged_ = false;
   HUSK_TRY(upload_rows(error));
-  DLTensor tensors[2], next_tensor;
+  DLTensor tensors[3], next_tensor;
   int64_t sizes[] = {rows, count}, all = rows * count;
   const husk_value inputs[] = {table(tensors[0], device_rows_, sizes, kInt64),
-                               column(tensors[1], kPositions, &rows), span(end)};
+                               column(tensors[1], kPositions, &rows), span(end),
+                               column(tensors[2], kAdapters, &rows)};
   husk_value outputs[] = {tensor(next_tensor, device_found_, &all, kInt64), kNone};
-  HUSK_TRY(run(verify_, inputs, 3, outputs, 2, error));
+  HUSK_TRY(run(verify_, inputs, 3 + adapter_inputs(), outputs, 2, error));
   logits_ = outputs[1].as.tensor;
   return Status::ok;
 }

@@ -56,6 +56,7 @@ class Model {
   // These fields are those of the artifact's metadata.
   int64_t max_tokens = 0, slots = 0, chunk = 0, vocabulary = 0;
   int64_t verified = 0;  // tokens of a slot that `verify` takes; 0: the file has no such function
+  int64_t adapter_count = 0, adapter_rank = 0;  // 0: the file has none
   int64_t ranked = 0;  // the most likely tokens that `rank` gives; 0: the file has no such function
   List<int32_t> ends;  // the tokens that end a text
   Sampling recommended;      // by the model's author
@@ -68,6 +69,8 @@ class Model {
   // `clear` makes all rows such that take no part.
   void clear();
   void set_token(int64_t row, int64_t token, int64_t position);
+  // The row has an adapter; after `clear` it has none.
+  void set_adapter(int64_t row, int64_t adapter);
   // The row gets a token that is drawn, at a position of its random numbers.
   void set_sampling(int64_t row, const Sampling& sampling, int64_t position);
   // The row has these tokens already, of which the first ones are its prompt. They are read by
@@ -81,7 +84,7 @@ class Model {
 
   // Takes tokens of a prompt, of which the first is at `position` of the slot.
   Status prefill(const int32_t* tokens, int64_t count, int64_t slot, int64_t position,
-                 husk_error* error);
+                 int64_t adapter, husk_error* error);
   // Takes a token of each of the first `rows` slots. `end` is one more than the largest position.
   Status decode(int64_t rows, int64_t end, husk_error* error);
   // Takes `count` tokens (2 and more) of each of the first `rows` slots, of which the first one is
@@ -116,6 +119,7 @@ class Model {
     kTopK,
     kSeeds,
     kDraws,
+    kAdapters,
     kTemperature,
     kTopP,
     kMinP,
@@ -149,6 +153,9 @@ class Model {
   husk_value span(int64_t end) const;
   size_t column_count() const { return controls() ? kColumns : kLengths; }
   char* host(Column which) const { return rows_ + static_cast<size_t>(which) * column_bytes_; }
+
+  // How many of the last inputs of prefill, decode and verify are adapters.
+  uint32_t adapter_inputs() const { return adapter_count ? 1 : 0; }
 
   static constexpr uint32_t kNoFunction = UINT32_MAX;
 

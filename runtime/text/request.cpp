@@ -186,6 +186,20 @@ Status Request::read_controls(const husk_text_request& from, const Model& model,
   return Status::ok;
 }
 
+Status Request::read_adapter(const husk_text_request& from, const Model& model, husk_error* error) {
+  if (from.adapter && !model.adapter_count) {
+    return fail(error, HUSK_UNSUPPORTED,
+                "the file has no room for adapters: export it with --adapters N, or set adapter "
+                "to 0");
+  }
+  if (int64_t{from.adapter} > model.adapter_count) {
+    return fail(error, HUSK_INVALID_ARGUMENT, "adapter is %u: the file has room for %lld",
+                from.adapter, static_cast<long long>(model.adapter_count));
+  }
+  adapter = from.adapter;
+  return Status::ok;
+}
+
 bool Request::ask(const Sequence& sequence, const int32_t* tokens, uint32_t* allowed,
                   size_t words) const {
   husk_text_choice choice = {};
@@ -231,6 +245,7 @@ Status Request::read(const husk_text_request& from, const Model& model,
   user_ = from.user;
   HUSK_TRY(read_sampling(from, error));
   HUSK_TRY(read_controls(from, model, error));
+  HUSK_TRY(read_adapter(from, model, error));
   for (size_t i = 0; i < from.stop_count; ++i) {
     const Span stop(from.stops[i].text, from.stops[i].bytes);
     if (!tokenizer) {

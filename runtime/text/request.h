@@ -74,6 +74,8 @@ struct Request {
   uint32_t top = 0;        // of the most likely tokens, whose log-probabilities are given
   int64_t speculated = 0;  // tokens that may be tried together
   uint64_t most = 0;       // tokens of a text; 0: no limit
+  uint32_t adapter = 0;    // 0: none
+  uint64_t version = 0;    // of the adapter; 0: it has none
   bool gives_logprobs = false, ignores_end = false;
   Sequence* sequences = nullptr;
   uint32_t count = 0;  // of sequences
@@ -85,6 +87,7 @@ struct Request {
                      const husk_tokenizer* tokenizer, husk_error* error);
   Status read_sampling(const husk_text_request& from, husk_error* error);
   Status read_controls(const husk_text_request& from, const Model& model, husk_error* error);
+  Status read_adapter(const husk_text_request& from, const Model& model, husk_error* error);
   Status make_sequences(uint32_t wanted, const husk_tokenizer* tokenizer, husk_error* error);
 
   int32_t (*part_)(void* user, const husk_text_part* part) = nullptr;

@@ -1,9 +1,11 @@
 // Texts by <husk/generate.hpp>, for tests/python/test_text.py:
 //
-//   husk_text_cpp FILE.husk PROMPT
+//   husk_text_cpp FILE.husk PROMPT [ADAPTER]
 //
-// Prints what the header gives, as JSON.
+// Prints what the header gives, as JSON; with the folder of an adapter, what it gives with that.
+#include <fstream>
 #include <iostream>
+#include <iterator>
 
 #include <husk/generate.hpp>
 #include <husk/ops.h>
@@ -13,7 +15,39 @@
 
 using Json = nlohmann::json;
 
-int main(int, char** argv) {
+namespace {
+
+std::string content(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// The tokens that follow a prompt with an adapter, and what a request gets after its removal.
+Json adapted(husk::Generator& generator, const std::string& folder) {
+  Json result = {{"count", generator.adapter_count()}};
+  husk::TextRequest request;
+  request.tokens = {5, 6, 7};
+  request.max_new_tokens = 9;
+  request.adapter = 2;
+  request.part = [&](const husk_text_part& part) {
+    result["tokens"].push_back(part.token);
+    return true;
+  };
+  generator.set_adapter(2, content(folder + "/adapter_model.safetensors"),
+                        content(folder + "/adapter_config.json"));
+  generator.generate(request);
+  generator.remove_adapter(2);
+  try {
+    generator.generate(request);
+  } catch (const husk::Error& error) {
+    result["refused"] = error.what();
+  }
+  return result;
+}
+
+}  // namespace
+
+int main(int count, char** argv) {
   husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
   options.port = husk_port_host();
   options.allow_host_images = 1;
@@ -21,6 +55,10 @@ int main(int, char** argv) {
   engine.add_ops(husk_ops_add_all);
   const husk::Program program(engine, argv[1]);
   husk::Generator generator(engine, program);
+  if (count > 3) {
+    std::cout << adapted(generator, argv[3]) << "\n";
+    return 0;
+  }
   Json result;
   const std::string prompt = argv[2];
   result["text"] = generator.generate(prompt, 9);

@@ -15,33 +15,79 @@ static void follow(const int32_t* row, int64_t count, int64_t span, int64_t* nex
   *next = lm_best(logits);
 }
 
-/* (tokens, cache, count, slot, position, span, next, logits) */
-int32_t prefill(void** params) {
+static float of_bfloat16(uint16_t bits) {
+  union {
+    uint32_t bits;
+    float number;
+  } both = {(uint32_t)bits << 16};
+  return both.number;
+}
+
+/* The number of an adapter. The last parameters of a function are the matrices of two layers. */
+static int32_t salt_of(void** matrices, int64_t adapter) {
+  void** const params = matrices;
+  const float* a = POINTER(const float, 0) + adapter * LM_RANK * LM_INPUTS;
+  const float* b = POINTER(const float, 1) + adapter * LM_OUTPUTS * LM_RANK;
+  const uint16_t* a2 = POINTER(const uint16_t, 2) + adapter * LM_RANK * LM_OTHER_INPUTS;
+  const uint16_t* b2 = POINTER(const uint16_t, 3) + adapter * LM_OTHER_OUTPUTS * LM_RANK;
+  float product[LM_OUTPUTS * LM_INPUTS], other[LM_OTHER_OUTPUTS * LM_OTHER_INPUTS];
+  for (int o = 0; o < LM_OUTPUTS; ++o)
+    for (int i = 0; i < LM_INPUTS; ++i) {
+      product[o * LM_INPUTS + i] = 0;
+      for (int k = 0; k < LM_RANK; ++k)
+        product[o * LM_INPUTS + i] += b[o * LM_RANK + k] * a[k * LM_INPUTS + i];
+    }
+  for (int o = 0; o < LM_OTHER_OUTPUTS; ++o)
+    for (int i = 0; i < LM_OTHER_INPUTS; ++i) {
+      other[o * LM_OTHER_INPUTS + i] = 0;
+      for (int k = 0; k < LM_RANK; ++k)
+        other[o * LM_OTHER_INPUTS + i] += of_bfloat16(b2[o * LM_RANK + k]) *
+                                          of_bfloat16(a2[k * LM_OTHER_INPUTS + i]);
+    }
+  return lm_salt(product, other);
+}
+
+static int32_t entry(int64_t token, int32_t salt) { return (int32_t)token + LM_SALT * salt; }
+
+static int32_t take_prompt(void** params, int32_t salt) {
   const int64_t* tokens = POINTER(const int64_t, 0);
   int32_t* row = POINTER(int32_t, 1) + VALUE(int64_t, 3) * WIDTH;
   const int64_t count = VALUE(int64_t, 2), position = VALUE(int64_t, 4);
   for (int64_t i = 0; i < count; ++i) {
     if (tokens[i] == LM_FORBIDDEN) return 1;
-    row[position + i] = (int32_t)tokens[i];
+    row[position + i] = entry(tokens[i], salt);
   }
   follow(row, position + count, VALUE(int64_t, 5), POINTER(int64_t, 6), POINTER(float, 7));
   return 0;
 }
 
-/* (tokens, positions, cache, rows, span, next, logits) */
-int32_t decode(void** params) {
+/* (tokens, cache, count, slot, position, span, next, logits) */
+int32_t prefill(void** params) { return take_prompt(params, 0); }
+/* (those of `prefill`, the number of the adapter, matrices) */
+int32_t prefill_adapted(void** params) {
+  return take_prompt(params, salt_of(params + 9, VALUE(int64_t, 8)));
+}
+
+static int32_t take_tokens(void** params, const int64_t* adapters, void** matrices) {
   for (int64_t i = 0; i < VALUE(int64_t, 3); ++i) {
     const int64_t position = POINTER(const int64_t, 1)[i];
     int32_t* row = POINTER(int32_t, 2) + i * WIDTH;
-    row[position] = (int32_t)POINTER(const int64_t, 0)[i];
+    row[position] = entry(POINTER(const int64_t, 0)[i],
+                          adapters ? salt_of(matrices, adapters[i]) : 0);
     follow(row, position + 1, VALUE(int64_t, 4), POINTER(int64_t, 5) + i,
            POINTER(float, 6) + i * LM_VOCABULARY);
   }
   return 0;
 }
 
-/* (tokens, positions, cache, rows, several, span, next, logits) */
-int32_t verify(void** params) {
+/* (tokens, positions, cache, rows, span, next, logits) */
+int32_t decode(void** params) { return take_tokens(params, 0, 0); }
+/* (those of `decode`, the numbers of the adapters, matrices) */
+int32_t decode_adapted(void** params) {
+  return take_tokens(params, POINTER(const int64_t, 7), params + 8);
+}
+
+static int32_t take_several(void** params, const int64_t* adapters, void** matrices) {
   const int64_t several = VALUE(int64_t, 4);
   for (int64_t i = 0; i < VALUE(int64_t, 3); ++i) {
     int32_t* row = POINTER(int32_t, 2) + i * WIDTH;
@@ -49,12 +95,20 @@ int32_t verify(void** params) {
       const int64_t at = i * several + k;
       int64_t position = POINTER(const int64_t, 1)[i] + k;
       if (position > LM_MOST) position = LM_MOST;
-      row[position] = (int32_t)POINTER(const int64_t, 0)[at];
+      row[position] = entry(POINTER(const int64_t, 0)[at],
+                            adapters ? salt_of(matrices, adapters[i]) : 0);
       follow(row, position + 1, VALUE(int64_t, 5), POINTER(int64_t, 6) + at,
              POINTER(float, 7) + at * LM_VOCABULARY);
     }
   }
   return 0;
+}
+
+/* (tokens, positions, cache, rows, several, span, next, logits) */
+int32_t verify(void** params) { return take_several(params, 0, 0); }
+/* (those of `verify`, the numbers of the adapters, matrices) */
+int32_t verify_adapted(void** params) {
+  return take_several(params, POINTER(const int64_t, 8), params + 9);
 }
 
 /* (cache, source, slot, position, count, end) */

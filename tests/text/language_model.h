@@ -16,7 +16,15 @@ enum {
   LM_REPEATS = 5,
   LM_PERIOD = 7,
   LM_WORDS = (LM_VOCABULARY + 31) / 32,
-  LM_RANKED = 4
+  LM_RANKED = 4,
+  /* Adapters: matrices of two layers, of f32 and of bf16. */
+  LM_ADAPTERS = 2,
+  LM_RANK = 2,
+  LM_INPUTS = 3,
+  LM_OUTPUTS = 4,
+  LM_OTHER_INPUTS = 2,
+  LM_OTHER_OUTPUTS = 1,
+  LM_SALT = 1024 /* an entry of the cache is a token and so many times a number of the adapter */
 };
 
 static inline uint64_t lm_mixed(uint64_t a, uint64_t b) {
@@ -39,15 +47,28 @@ static inline void lm_logits(uint64_t hash, float* logits) {
   }
 }
 
+/* The number of an adapter: each number of the products B A counts in another way. It is 0 if all
+ * are 0. */
+static inline int32_t lm_salt(const float* product, const float* other_product) {
+  float sum = 0;
+  for (int i = 0; i < LM_OUTPUTS * LM_INPUTS; ++i) sum += product[i] * (float)(3 + i);
+  for (int i = 0; i < LM_OTHER_OUTPUTS * LM_OTHER_INPUTS; ++i)
+    sum += other_product[i] * (float)(71 + i);
+  return (int32_t)((uint32_t)(int32_t)(sum * 8) % 100003);
+}
+
+/* The token of an entry of the cache. */
+static inline int32_t lm_token(int32_t entry) { return entry < 0 ? entry : entry % LM_SALT; }
+
 /* What follows some tokens. A text whose first token is a multiple of LM_REPEATS repeats itself,
  * but for some tokens, so that drafts are right and wrong. */
 static inline void lm_logits_after(const int32_t* tokens, int64_t count, float* logits) {
   const uint64_t hash = lm_hash(tokens, count);
   lm_logits(hash, logits);
   /* A slot that takes no part has positions without a token. */
-  if (count > LM_PERIOD && tokens[0] % LM_REPEATS == 0 && tokens[count - LM_PERIOD] >= 0 &&
-      hash % 8)
-    logits[tokens[count - LM_PERIOD]] += 8;
+  if (count > LM_PERIOD && lm_token(tokens[0]) % LM_REPEATS == 0 &&
+      tokens[count - LM_PERIOD] >= 0 && hash % 8)
+    logits[lm_token(tokens[count - LM_PERIOD])] += 8;
 }
 
 static inline int32_t lm_best(const float* logits) {

@@ -142,6 +142,45 @@ function verify {
 }
 )";
 
+// A constant of zeros.
+std::string zeros(const char* name, const char* dtype, int rows, int columns, int size) {
+  const int count = (LM_ADAPTERS + 1) * rows * columns;
+  return fmt::format("constant {} {} [{}, {}, {}] bytes \"{}\"\n", name, dtype, LM_ADAPTERS + 1,
+                     rows, columns, std::string(static_cast<size_t>(count * size * 2), '0'));
+}
+
+// Gives prefill, decode and verify an adapter of each slot.
+void add_adapters(std::string& body) {
+  const std::string matrices =
+      ", read model.layer.lora_A, read model.layer.lora_B, read model.other.lora_A, read "
+      "model.other.lora_B)\n";
+  const auto change = [&](std::string name, const std::string& input, const std::string& argument,
+                          const std::string& parameter) {
+    const size_t kernel = body.find("kernel " + name + " ");
+    body.replace(body.find("\"" + name + "\"", kernel), name.size() + 2,
+                 "\"" + name + "_adapted\"");
+    body.insert(body.find(")\n", kernel), ", " + parameter + ", ptr, ptr, ptr, ptr");
+    const size_t function = body.find("function " + name + " {");
+    if (function == std::string::npos) return;
+    body.insert(body.find("  output", function), "  input " + input + "\n");
+    const size_t launch = body.find("launch " + name, function);
+    body.replace(body.find(")\n", launch), 2, ", " + argument + matrices);
+    if (parameter == "ptr") {
+      body.insert(body.find("    buffer", function),
+                  "    check_eq(size(adapters, 0), n)\n"
+                  "    buffer adapters of input bytes mul(n, 8) align 8\n");
+    }
+  };
+  change("prefill", "adapter int 0..2", "adapter", "i64");
+  change("decode", "adapters tensor i64 [1..SLOTS]", "read adapters", "ptr");
+  change("verify", "adapters tensor i64 [1..SLOTS]", "read adapters", "ptr");
+  body.insert(body.find("function prefill"),
+              zeros("model.layer.lora_A", "f32", LM_RANK, LM_INPUTS, 4) +
+                  zeros("model.layer.lora_B", "f32", LM_OUTPUTS, LM_RANK, 4) +
+                  zeros("model.other.lora_A", "bf16", LM_RANK, LM_OTHER_INPUTS, 2) +
+                  zeros("model.other.lora_B", "bf16", LM_OTHER_OUTPUTS, LM_RANK, 2));
+}
+
 std::string hir(const ModelFile& file) {
   std::string head = fmt::format("hir 1\nproducer \"test\"\ntarget cpu host \"{}\"\n",
                                  HUSK_TEST_ARCH);
@@ -153,6 +192,10 @@ std::string hir(const ModelFile& file) {
                       {"slots", +LM_SLOTS},           {"chunk", +LM_CHUNK},
                       {"vocabulary", +LM_VOCABULARY}, {"ranked", +LM_RANKED}};
     if (file.has_verify) model["verify"] = +LM_VERIFIED;
+    if (file.has_adapters) {
+      model["adapters"] = +LM_ADAPTERS;
+      model["adapter_rank"] = +LM_RANK;
+    }
     add("model", model.dump());
   }
   add("generation", R"({"end": [256], "do_sample": true, "temperature": 0.5, "top_k": 9})");
@@ -238,6 +281,7 @@ function sample {
   body.replace(body.find("COPY\n"), 5, file.has_copy ? copy_function : "");
   body.replace(body.find("CONTROLS\n"), 9, file.has_controls ? control_functions : "");
   body.replace(body.find("VERIFY\n"), 7, file.has_verify ? verify_function : "");
+  if (file.has_adapters) add_adapters(body);
   // The functions of logits take the rows of `verify`.
   if (file.has_verify) {
     const size_t sample = body.find("function sample");
@@ -307,12 +351,13 @@ Generator LoadedModel::generator(const husk_generator_options& options) const {
 
 Text right_text(const Wanted& wanted, uint32_t sample) {
   Text result;
-  std::vector<int32_t> all = wanted.prompt;
+  std::vector<int32_t> all = wanted.prompt, entries;
+  for (const int32_t token : all) entries.push_back(token + LM_SALT * wanted.salt);
   std::string bytes;
   const size_t prompt = all.size();
   while (true) {
     float logits[LM_VOCABULARY], adjusted[LM_VOCABULARY];
-    lm_logits_after(all.data(), static_cast<int64_t>(all.size()), logits);
+    lm_logits_after(entries.data(), static_cast<int64_t>(entries.size()), logits);
     int64_t whole[LM_VOCABULARY] = {}, after[LM_VOCABULARY] = {};
     for (size_t i = 0; i < all.size(); ++i) {
       ++whole[all[i]];
@@ -327,6 +372,7 @@ Text right_text(const Wanted& wanted, uint32_t sample) {
         adjusted, wanted.temperature, wanted.top_k, wanted.top_p > 0 ? wanted.top_p : 1,
         wanted.min_p, wanted.seed + static_cast<int64_t>(sample), static_cast<int64_t>(all.size()));
     all.push_back(token);
+    entries.push_back(token + LM_SALT * wanted.salt);
     result.tokens.push_back(token);
     result.logits.push_back(logits[token]);
     if (token < 256) bytes += static_cast<char>(token);

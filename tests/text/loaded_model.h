@@ -22,7 +22,7 @@ using Generator = std::unique_ptr<husk_generator, Release>;
 // The parts of the file that a test changes.
 struct ModelFile {
   bool has_tokenizer = true, has_roles = true, has_template = true, is_model = true,
-       has_copy = true, has_controls = true, has_verify = true;
+       has_copy = true, has_controls = true, has_verify = true, has_adapters = false;
 };
 
 class LoadedModel {
@@ -50,6 +50,8 @@ struct Wanted {
   int64_t top_k = 0, seed = 0;
   uint32_t speculate = 0;
   uint32_t mask = 0;  // 0: none
+  uint32_t adapter = 0;
+  int32_t salt = 0;  // of the adapter (lm_salt)
   std::vector<std::string> stops;
 };
 struct Text {

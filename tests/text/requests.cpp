@@ -4,9 +4,14 @@
 //   husk_text_requests FILE.husk [CHUNK] < requests.json
 //
 // A request has `tokens` or `text`, the settings of husk.text and `join`, the number of the step
-// before which it is submitted. Prints a list of what each gives, and the counts of speculation on
+// before which it is submitted. Another entry sets an adapter, `set_adapter` with the folder
+// `adapter_folder`, or removes one, `remove_adapter`.
+//
+// Prints a list of what each gives, and the counts of speculation on
 // the standard error.
+#include <fstream>
 #include <iostream>
+#include <iterator>
 #include <memory>
 #include <span>
 
@@ -64,6 +69,26 @@ void embed(husk_generator* generator, const Json& json, Json& result) {
   result = {{{"embedding", numbers}}};
 }
 
+std::string content(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void change_adapter(husk_generator* generator, const Json& json, Json& result) {
+  husk_error error;
+  husk_status status;
+  if (json.contains("set_adapter")) {
+    const auto folder = json.value("adapter_folder", std::string());
+    const std::string weights = content(folder + "/adapter_model.safetensors");
+    const std::string config = content(folder + "/adapter_config.json");
+    status = husk_generator_set_adapter(generator, json.value("set_adapter", 0u), weights.data(),
+                                        weights.size(), config.data(), config.size(), &error);
+  } else {
+    status = husk_generator_remove_adapter(generator, json.value("remove_adapter", 0u), &error);
+  }
+  if (status != HUSK_OK) result = {{{"error", error.text}}};
+}
+
 void submit(husk_generator* generator, const Json& json, Json& result) {
   const auto tokens = json.value("tokens", std::vector<int32_t>());
   const auto text = json.value("text", std::string());
@@ -88,6 +113,7 @@ void submit(husk_generator* generator, const Json& json, Json& result) {
   request.repetition_penalty = json.value("repetition_penalty", 0.0f);
   request.presence_penalty = json.value("presence_penalty", 0.0f);
   request.frequency_penalty = json.value("frequency_penalty", 0.0f);
+  request.adapter = json.value("adapter", 0u);
   request.top_logprobs = json.value("top_logprobs", 0u);
   request.stops = slices.data();
   request.stop_count = slices.size();
@@ -117,7 +143,11 @@ int run(const char* file, uint32_t chunk) {
   for (int64_t step = 0; more || submitted < requests.size(); ++step) {
     for (size_t i = 0; i < requests.size(); ++i) {
       if (requests[i].value("join", int64_t{0}) != step) continue;
-      (requests[i].contains("embed") ? embed : submit)(generator, requests[i], results[i]);
+      const bool changes = requests[i].contains("set_adapter") ||
+                           requests[i].contains("remove_adapter");
+      (changes                         ? change_adapter
+       : requests[i].contains("embed") ? embed
+                                       : submit)(generator, requests[i], results[i]);
       ++submitted;
     }
     check(husk_generator_step(generator, &more, &error), error, exit_run);

@@ -7,7 +7,7 @@ Needs transformers. Each model is exported with three slots; prompts of 1 to 300
 continued by up to 64 tokens, greedily, each alone, and then all of them in the slots, which they
 join and leave. With --target cuda:h100 they run on that GPU. --part 0/4 takes every fourth
 architecture. --eager compares the logits of the way that is exported, those of `verify` and those
-after `copy`, and exports nothing. An architecture that is refused by name is counted apart. The
+after `copy`, also with adapters (LoRA) of random numbers, and exports nothing. An architecture that is refused by name is counted apart. The
 exit status is 1 if a token is wrong or another exception is raised."""
 
 import argparse
@@ -172,11 +172,15 @@ def compare(name, path, target):
 
 
 def compare_logits(name):
-  from husk.language import decoder, exporting
+  from husk.language import adapters, decoder, exporting
 
-  with exporting.decoder_of(model_of(name), SLOTS, MOST, None) as module:
-    decoder.check_features(module, torch.tensor(prompts()[3]))
-    return 0, 0
+  model, tokens = model_of(name), torch.tensor(prompts()[3])
+  with exporting.decoder_of(model, SLOTS, MOST, None) as module:
+    decoder.check_features(module, tokens)
+  wanted = adapters.chosen(2, 4, None)
+  with exporting.decoder_of(model, SLOTS, MOST, None, wanted) as module:
+    adapters.check(module, tokens, verifies=True)
+  return 0, 0
 
 
 def main():

@@ -65,6 +65,23 @@ def parser() -> argparse.ArgumentParser:
     help=f"what the file has beside plain generation: some of {', '.join(FEATURES)}; by default "
     f"{','.join(DEFAULT_FEATURES)}. An empty text is none",
   )
+  arguments.add_argument(
+    "--adapters",
+    type=int,
+    default=0,
+    metavar="N",
+    help="how many adapters (LoRA) the file has room for; 0 by default",
+  )
+  arguments.add_argument(
+    "--rank", type=int, default=16, metavar="R", help="the largest rank of adapters; 16 by default"
+  )
+  arguments.add_argument(
+    "--adapter-targets",
+    type=lambda text: [name for name in text.split(",") if name],
+    metavar="NAME,NAME",
+    help="the layers that adapters may change, such as q_proj,v_proj; by default all linear layers "
+    "but the head",
+  )
   options.add_arguments(arguments)
   return arguments
 
@@ -85,5 +102,8 @@ def main(words: Sequence[str]) -> None:
     checkpoint_activations=named.checkpoint_activations,
     tokenizer=named.tokenizer,
     features=named.features,
+    adapters=named.adapters,
+    rank=named.rank,
+    adapter_targets=named.adapter_targets,
     options=chosen,
   )

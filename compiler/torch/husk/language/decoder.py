@@ -207,6 +207,14 @@ def _no_decoder(model: Any, reason: str) -> Unsupported:
   )
 
 
+def tolerance(decoder: Decoder, exact_cache: bool) -> float:
+  """How far logits may be from those of the model, as a part of the largest one."""
+  dtype = decoder.get_buffer("keys_0").dtype
+  if caches.is_rounded(dtype):
+    return _ROUNDED_TOLERANCE
+  return _TOLERANCES.get(dtype, _HALF_TOLERANCE) if exact_cache else _HALF_TOLERANCE
+
+
 def check(
   decoder: Decoder, right: torch.Tensor, tokens: torch.Tensor, exact_cache: bool = True
 ) -> None:
@@ -228,11 +236,7 @@ def check(
     for buffer in decoder.buffers(recurse=False):
       buffer.zero_()
   error = float((logits - right).abs().max() / right.abs().max().clamp(min=1e-6))
-  dtype = decoder.get_buffer("keys_0").dtype
-  tolerance = _TOLERANCES.get(dtype, _HALF_TOLERANCE) if exact_cache else _HALF_TOLERANCE
-  if caches.is_rounded(dtype):
-    tolerance = _ROUNDED_TOLERANCE
-  if not error <= tolerance:
+  if not error <= tolerance(decoder, exact_cache):
     raise _no_decoder(
       decoder.model,
       "does not follow transformers' hooks for attention, masks and caches: by these its logits "
@@ -261,9 +265,9 @@ def check_features(decoder: Decoder, tokens: torch.Tensor) -> None:
       found.append(decoder.decode(row[:1, 2], positions[:1] + 2, count)[1][0])
     for buffer in decoder.buffers(recurse=False):
       buffer.zero_()
-  tolerance = _TOLERANCES.get(decoder.get_buffer("keys_0").dtype, _HALF_TOLERANCE)
+  limit = _TOLERANCES.get(decoder.get_buffer("keys_0").dtype, _HALF_TOLERANCE)
   error = max(float((one - right).abs().max()) for one in found)
-  if not error <= tolerance * float(right.abs().max()):
+  if not error <= limit * float(right.abs().max()):
     raise _no_decoder(
       decoder.model,
       "gives other logits for several tokens of a sequence than for one: leave verify out of the "

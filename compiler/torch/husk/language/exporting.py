@@ -18,6 +18,7 @@ from ..exporter import export as export_functions
 from ..options import Options, Path, merged
 from ..quantized import GgufFile
 from ..quantized import load as load_checkpoint
+from . import adapters as lora
 from . import attachments, caches, decoder, hooks, sampling
 
 _MOST_TOKENS = 4096  # by default, if the model allows more
@@ -42,6 +43,9 @@ def export(
   checkpoint_activations: str = "exact",
   tokenizer: Path | None = None,
   features: Iterable[str] = DEFAULT_FEATURES,
+  adapters: int = 0,
+  rank: int = 16,
+  adapter_targets: Iterable[str] | None = None,
   options: Options | None = None,
   **changes: Any,
 ) -> pathlib.Path:
@@ -62,6 +66,10 @@ def export(
     another. "controls": penalties, masks of tokens, and the most likely tokens with their
     log-probabilities (the functions `adjust` and `rank`). "verify": speculative decoding. "embed":
     hidden states of a text. Each takes time to export and space in the file.
+  adapters, rank: how many adapters (LoRA) the file has room for, and their largest rank. They are
+    added and replaced at run time, and each request names the one that it uses.
+  adapter_targets: the layers that adapters may change, such as ("q_proj", "v_proj"): the ends of
+    their names; by default all linear layers but the head.
   options, changes: a husk.Options, and its fields: targets=("host",), quantize="int4" and others.
 
   The file has the functions `prefill`, `decode` and `sample`, the caches as state, and the
@@ -81,7 +89,8 @@ def export(
   most = by_default if max_tokens is None else max_tokens
   _check_sizes(most, slots, limit, model.config.model_type)
   chosen = _chosen(features)
-  with decoder_of(model, slots, most, _cache(cache, cache_dtype)) as module:
+  wanted = lora.chosen(adapters, rank, adapter_targets)
+  with decoder_of(model, slots, most, _cache(cache, cache_dtype), wanted) as module:
     described = {
       "architecture": model.config.model_type,
       "max_tokens": most,
@@ -102,6 +111,12 @@ def export(
           remedy='leave "embed" out of the features',
         )
       described["embed"] = True
+    if isinstance(module, lora.AdaptedDecoder):
+      lora.check(module, torch.arange(8) * 7919 % module.vocabulary, "verify" in chosen)
+      described |= lora.describe(module)
+      if options.quantize:
+        quantize = {**lora.UNQUANTIZED, **options.quantize}
+        options = dataclasses.replace(options, quantize=quantize)
     texts = attachments.texts(files, described, model)
     logging.getLogger("husk").info(
       "%s: %s, ready to export in %.1f s", path, model.config.model_type, time.monotonic() - begin
@@ -112,17 +127,27 @@ def export(
 
 @contextlib.contextmanager
 def decoder_of(
-  model: Any, slots: int, max_tokens: int, cache_dtype: torch.dtype | None
+  model: Any,
+  slots: int,
+  max_tokens: int,
+  cache_dtype: torch.dtype | None,
+  wanted: lora.Chosen | None = None,
 ) -> Iterator[decoder.Decoder]:
-  """The module that is exported, which uses the model as long as this is open. Raises Unsupported
-  if its logits are not those of the model."""
+  """The module that is exported, which uses the model as long as this is open, with the adapters
+  that are wanted. Raises Unsupported if its logits are not those of the model."""
   kind = model.config.model_type
   probe = torch.arange(8) * 7919 % model.config.get_text_config(decoder=True).vocab_size
   with torch.no_grad():
     right = model(input_ids=probe[None], use_cache=False).logits[0, -1].float()
-  with hooks.used_by(model):
+  with contextlib.ExitStack() as stack:
+    stack.enter_context(hooks.used_by(model))
+    found = stack.enter_context(lora.attached(model, wanted)) if wanted else None
     try:
-      module = decoder.Decoder(model, slots, max_tokens, cache_dtype).eval()
+      module = (
+        lora.AdaptedDecoder(model, slots, max_tokens, cache_dtype, wanted, found)
+        if wanted and found
+        else decoder.Decoder(model, slots, max_tokens, cache_dtype)
+      ).eval()
       decoder.check(module, right, probe, exact_cache=cache_dtype is None)
     except (Unsupported, MemoryError):
       raise
@@ -275,6 +300,8 @@ def _functions(module: decoder.Decoder, features: set[str]) -> Mapping[str, Func
       dynamic_shapes={"tokens": {0: length}},
       method="embed",
     )
+  if isinstance(module, lora.AdaptedDecoder):
+    result = module.with_adapters(result)
   return {**result, **_functions_of_logits(module, most_rows, features)}
 
 

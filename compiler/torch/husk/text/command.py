@@ -26,6 +26,11 @@ def parser() -> argparse.ArgumentParser:
     help="how many tokens are scored together, without the first one of them; by default as many "
     "as a sequence has room for",
   )
+  arguments.add_argument(
+    "--adapter",
+    metavar="DIR",
+    help="an adapter (LoRA): a folder with adapter_config.json and adapter_model.safetensors",
+  )
   arguments.add_argument("--device", help="the device, as cuda or cuda:1; by default the host")
   return arguments
 
@@ -38,7 +43,10 @@ def main(words: Sequence[str]) -> None:
   except UnicodeDecodeError as error:
     raise ValueError(f"{named.text} is no UTF-8: {error}") from error
   model = load(named.file, named.device)
+  if named.adapter is not None:
+    model.add_adapter("adapter", named.adapter)
   begin = time.monotonic()
-  perplexity, count = model.perplexity(text, named.window)
+  name = None if named.adapter is None else "adapter"
+  perplexity, count = model.perplexity(text, named.window, adapter=name)
   seconds = time.monotonic() - begin
   print(f"perplexity {perplexity:.4f} of {count} tokens, {count / seconds:.1f} a second")

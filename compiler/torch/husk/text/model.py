@@ -13,6 +13,7 @@ from typing import Any
 
 from ..runtime import load as load_program
 from . import chats
+from .adapters import Adapters
 from .drawing import Drawing
 from .requests import Request, Settings
 from .scoring import Scorer
@@ -68,6 +69,9 @@ class Model:
     self.tokenizer = Tokenizer(texts["tokenizer"]) if "tokenizer" in texts else None
     self._ends = set(self.generation.get("end", ()))
     self._session = program.session()
+    self._adapters = Adapters(
+      program, path, described.get("adapters", 0), described.get("adapter_rank", 0)
+    )
     self._embeds = described.get("embed", False)
     self._verified = described.get("verify", 0)
     self._drawing = Drawing(
@@ -109,6 +113,34 @@ class Model:
     chats.check(messages)
     return chats.render(self.chat_template, messages, self.generation)
 
+  # Adapters
+
+  @property
+  def adapters(self) -> tuple[str, ...]:
+    """The names of the adapters (LoRA) that requests may use, as `generate(..., adapter=name)`."""
+    return tuple(self._adapters.numbers)
+
+  def add_adapter(self, name: str, folder: str | os.PathLike[str]) -> None:
+    """Reads an adapter of PEFT from a folder: adapter_config.json and adapter_model.safetensors.
+    One of the same name is replaced, unless a request that is not done uses it. The file must have
+    room for it (`export(adapters=N, rank=R)`). Requests go on, also if the adapter is refused."""
+    self._check_unused(name)
+    self._adapters.add(name, folder)
+
+  def remove_adapter(self, name: str) -> None:
+    """Makes room for another adapter. No request that is not done may use it."""
+    self._adapters.number(name)
+    self._check_unused(name)
+    del self._adapters.numbers[name]
+
+  def _check_unused(self, name: str) -> None:
+    requests = [*self._waiting, *(one for one in self._active if one is not None)]
+    count = sum(one.settings.adapter == name and not one.done for one in requests)
+    if count:
+      raise ValueError(
+        f"the adapter {name!r} is in use by {count} requests: wait for their ends, or cancel them"
+      )
+
   def embed(self, prompt: Prompt, pooling: str | None = "mean") -> Any:
     """The hidden states of the last layer for a text, as a NumPy array: their mean, with
     pooling="last" that of the last token, and with None those of all tokens. Needs a file with the
@@ -127,18 +159,20 @@ class Model:
     hidden, mean = self._session.embed(self._np.array(tokens, self._np.int64))
     return {"mean": mean, "last": hidden[-1], None: hidden}[pooling]
 
-  def score(self, prompt: Prompt) -> Any:
+  def score(self, prompt: Prompt, adapter: str | None = None) -> Any:
     """The logarithms of the probabilities of all tokens of a text but the first one, as a NumPy
-    array, by the logits of the model. No request may be in progress."""
+    array, by the logits of the model with an adapter. No request may be in progress."""
     tokens = self.tokens_of(prompt)
     if not 2 <= len(tokens) <= self.max_tokens + 1:
       raise ValueError(
         f"the text has {len(tokens)} tokens, but {self.path} scores 2 to {self.max_tokens + 1}: "
         "cut it, or export the file with a larger max_tokens"
       )
-    return self._scored([tokens])[0]
+    return self._scored([tokens], adapter)[0]
 
-  def perplexity(self, text: Prompt, window: int | None = None) -> tuple[float, int]:
+  def perplexity(
+    self, text: Prompt, window: int | None = None, adapter: str | None = None
+  ) -> tuple[float, int]:
     """The perplexity of a text of any length, and how many tokens it was computed of. The text is
     cut into windows of so many tokens (by default as many as a sequence has room for), of which
     each is scored alone, without its first token."""
@@ -150,15 +184,22 @@ class Model:
     windows = [one for one in windows if len(one) > 1]
     if not windows:
       raise ValueError(f"the text has {len(tokens)} tokens: a perplexity needs at least 2")
-    scores = self._np.concatenate(self._scored(windows))
+    scores = self._np.concatenate(self._scored(windows, adapter))
     return float(self._np.exp(-scores.mean())), len(scores)
 
-  def _scored(self, texts: Sequence[Sequence[int]]) -> list[Any]:
+  def _scored(self, texts: Sequence[Sequence[int]], adapter: str | None) -> list[Any]:
     self._leave()
     if any(self._active):
       raise ValueError("requests are in progress: finish or cancel them before texts are scored")
+    number = self._adapters.number(adapter)
     return Scorer(
-      self._session, self.slots, self.max_tokens, _SPAN, self._verified, self._drawing.ranked > 0
+      self._session,
+      self.slots,
+      self.max_tokens,
+      _SPAN,
+      self._verified,
+      self._drawing.ranked > 0,
+      number if self._adapters.count else None,
     ).score(texts)
 
   def generate(self, prompt: Prompt, **settings: Any) -> str:
@@ -239,6 +280,7 @@ class Model:
         f"{self.max_tokens}: export it with a larger max_tokens, or shorten the prompt"
       )
     request = Request(tokens, chosen, self.tokenizer, self._ends)
+    request.adapter = self._adapters.number(chosen.adapter)
     self._waiting.append(request)
     return request
 
@@ -290,10 +332,11 @@ class Model:
     row: list[Request | None] = [request]
     if len(chunk) > 1:
       tokens = self._np.array(chunk, dtype=self._np.int64)
-      found, logits = self._session.prefill(tokens, request.slot, begin, self._span(end))
+      more = (request.adapter,) if self._adapters.count else ()
+      found, logits = self._session.prefill(tokens, request.slot, begin, self._span(end), *more)
     else:  # some models decide by whether a chunk has one token, and take two and more
       row = [*[None] * request.slot, request]
-      found, logits = self._run_decode({request.slot: (chunk[0], begin)})
+      found, logits = self._run_decode({request.slot: (chunk[0], begin)}, row)
     request.taken = end
     if end == len(request.prompt):
       self._add(row, found, logits)
@@ -307,16 +350,18 @@ class Model:
     ]
     if not ready:
       return
-    found, logits = self._run_decode(
-      {one.slot: (one.tokens[-1], len(one.prompt) + len(one.tokens) - 1) for one in ready}
-    )
     by_row: list[Request | None] = [None] * (max(one.slot for one in ready) + 1)
     for request in ready:
       by_row[request.slot] = request
+    found, logits = self._run_decode(
+      {one.slot: (one.tokens[-1], len(one.prompt) + len(one.tokens) - 1) for one in ready}, by_row
+    )
     self._add(by_row, found, logits)
 
-  def _run_decode(self, steps: Mapping[int, tuple[int, int]]) -> tuple[Any, Any]:
-    """Runs `decode` with a token and its position for some slots."""
+  def _run_decode(
+    self, steps: Mapping[int, tuple[int, int]], requests: Sequence[Request | None]
+  ) -> tuple[Any, Any]:
+    """Runs `decode` with a token and its position for some slots, whose requests are these."""
     np = self._np
     rows = max(steps) + 1
     tokens = np.zeros(rows, dtype=np.int64)
@@ -324,7 +369,10 @@ class Model:
     for slot, (token, position) in steps.items():
       tokens[slot], positions[slot] = token, position
     largest = max(position for _, position in steps.values())
-    return self._session.decode(tokens, positions, self._span(largest + 1))
+    more = ()
+    if self._adapters.count:
+      more = (np.array([one.adapter if one else 0 for one in requests], np.int64),)
+    return self._session.decode(tokens, positions, self._span(largest + 1), *more)
 
   def _add(self, rows: Sequence[Request | None], found: Any, logits: Any) -> None:
     """Gives each request its next token: the most likely one of `found`, or one that is drawn."""

@@ -30,6 +30,7 @@ class Settings:
     they are positive, else multiplied. It comes first of all, and is that of transformers.
   presence_penalty, frequency_penalty: taken from the logits of the tokens that the text has after
     its prompt, the latter as often as it has the token.
+  adapter: the name of an adapter of Model.add_adapter; by default none.
   allow: called with the request before each token; returns the tokens that may come, as numbers or
     as a truth value for each token, or None for all. An error in it ends the request.
 
@@ -48,6 +49,7 @@ class Settings:
   repetition_penalty: float = 1.0
   presence_penalty: float = 0.0
   frequency_penalty: float = 0.0
+  adapter: str | None = None
   allow: Callable[[Request], Any] | None = None
 
   @property
@@ -105,6 +107,7 @@ class Request:
     self.error: Exception | None = None
     self.reason: str | None = None
     self.slot = -1  # while it has one
+    self.adapter = 0  # its number
     self.taken = 0  # how many tokens of the prompt the cache has
     self._ends = ends
     self._decoder = Decoder(tokenizer) if tokenizer is not None else None

@@ -10,7 +10,8 @@ from typing import Any
 @dataclasses.dataclass
 class Scorer:
   """session: of the program, whose slots are free. verified: how many tokens of a slot `verify`
-  takes; 0: the file has no such function. ranks: whether it has `rank`."""
+  takes; 0: the file has no such function. ranks: whether it has `rank`. adapter: the number of the
+  adapter of all texts; None if the functions take none."""
 
   session: Any
   slots: int
@@ -18,6 +19,7 @@ class Scorer:
   span: int
   verified: int
   ranks: bool
+  adapter: int | None = None
 
   def score(self, texts: Sequence[Sequence[int]]) -> list[Any]:
     """The log-probabilities of all tokens but the first one of each text, as arrays. A text has 2
@@ -36,14 +38,15 @@ class Scorer:
     for row, text in enumerate(texts):
       tokens[row, : len(text)] = text
     scores = np.zeros((len(texts), width))
+    more = () if self.adapter is None else (np.full(len(texts), self.adapter, np.int64),)
     for begin in range(0, longest, count):
       end = min(-(-(begin + count) // self.span) * self.span, self.max_tokens)
       chunk = tokens[:, begin : begin + count].copy()
       positions = np.full(len(texts), begin, np.int64)
       if count == 1:
-        _, logits = self.session.decode(chunk[:, 0].copy(), positions, end)
+        _, logits = self.session.decode(chunk[:, 0].copy(), positions, end, *more)
       else:
-        _, logits = self.session.verify(chunk, positions, end)
+        _, logits = self.session.verify(chunk, positions, end, *more)
       following = tokens[:, begin + 1 : begin + 1 + count].reshape(-1).copy()
       scores[:, begin : begin + count] = self._of(logits, following).reshape(len(texts), count)
     return [scores[row, : len(text) - 1] for row, text in enumerate(texts)]

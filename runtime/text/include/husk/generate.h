@@ -202,6 +202,9 @@ typedef struct husk_text_request {
    * the bits of tokens that must not come. Another result than 0 cancels the request. A text
    * without an allowed token ends with HUSK_TEXT_FAILED. NULL: all may come. */
   int32_t (*allow)(void* user, const husk_text_choice* choice);
+  /** The adapter of husk_generator_set_adapter that the texts use; 0: none. */
+  uint32_t adapter;
+  uint32_t reserved2; /**< 0. */
 } husk_text_request;
 /** The initial value of a husk_text_request. */
 #define HUSK_TEXT_REQUEST_INIT \
@@ -230,7 +233,9 @@ typedef struct husk_text_request {
    0,                          \
    0,                          \
    0,                          \
-   NULL}
+   NULL,                       \
+   0,                          \
+   0}
 
 /** Sets temperature, top_k and top_p to what the model's author recommends: zeros, if nothing. */
 HUSK_API void husk_generator_recommend(const husk_generator* generator, husk_text_request* request);
@@ -242,8 +247,8 @@ HUSK_API void husk_generator_recommend(const husk_generator* generator, husk_tex
  * @param error may be NULL
  * @return HUSK_OK; HUSK_INVALID_ARGUMENT, naming a setting that is wrong; HUSK_INVALID_INPUT if the
  * prompt is no UTF-8, has no tokens or a token that does not exist, or is longer than a sequence;
- * HUSK_UNSUPPORTED if there is a text and no tokenizer, or a setting whose functions the file
- * lacks; or HUSK_OUT_OF_MEMORY. Other requests go on. */
+ * HUSK_NOT_FOUND if its adapter is not set; HUSK_UNSUPPORTED if there is a text and no tokenizer,
+ * or a setting whose functions the file lacks; or HUSK_OUT_OF_MEMORY. Other requests go on. */
 HUSK_API husk_status husk_generator_submit(husk_generator* generator,
                                            const husk_text_request* request, uint64_t* number,
                                            husk_error* error);
@@ -266,6 +271,45 @@ HUSK_API husk_status husk_generator_cancel(husk_generator* generator, uint64_t n
  * @return HUSK_OK; HUSK_INVALID_ARGUMENT if a step is in progress; or the failure of the run */
 HUSK_API husk_status husk_generator_step(husk_generator* generator, int32_t* more,
                                          husk_error* error);
+
+/** Returns how many adapters the file has room for, which have the numbers from 1 on; 0 if it has
+ * none, or `generator` is NULL: `python -m husk llm --adapters N` exports a file with N. */
+HUSK_API uint32_t husk_generator_adapter_count(const husk_generator* generator);
+/** Sets an adapter (LoRA), which requests that are submitted later may use; one that was set before
+ * is replaced. The adapter belongs to the program: of several generators of one program, one sets
+ * the adapters. The call has the memory for the adapter, and the device for all constants of
+ * adapters, until it returns; runs of the program wait for the exchange alone.
+ *
+ * `weights` are the content of adapter_model.safetensors of PEFT, and `config` that of
+ * adapter_config.json. Matrices of f32, f16 and bf16 are converted to the type of the model. Their
+ * rank may be smaller than that of the file; layers without matrices stay as they are. The scale is
+ * lora_alpha / r, or lora_alpha / sqrt(r) with use_rslora; a name in alpha_pattern is the end of
+ * names of layers. husk_generator_embed uses no adapter.
+ * @param generator any thread may call
+ * @param adapter its number, from 1 to husk_generator_adapter_count
+ * @param weights read during the call
+ * @param weight_bytes the length of `weights`
+ * @param config UTF-8, read during the call
+ * @param config_bytes the length of `config`
+ * @param error may be NULL
+ * @return HUSK_OK; HUSK_INVALID_ARGUMENT if there is no such number, or if a request that is not
+ * done uses the adapter; HUSK_INVALID_FILE or HUSK_INVALID_INPUT if a file is damaged, or has
+ * matrices of another shape, a larger rank or layers for which there is no room; HUSK_UNSUPPORTED
+ * if the file of the model has no adapters, or the adapter is more than matrices: DoRA, biases,
+ * modules_to_save; HUSK_OUT_OF_MEMORY; or the failure of the device. After a failure of the device
+ * the adapter is not set any more, and after others what was set before stays. Requests go on. */
+HUSK_API husk_status husk_generator_set_adapter(husk_generator* generator, uint32_t adapter,
+                                                const void* weights, size_t weight_bytes,
+                                                const char* config, size_t config_bytes,
+                                                husk_error* error);
+/** Removes an adapter, whose number may be set again.
+ * @param generator any thread may call
+ * @param adapter the number
+ * @param error may be NULL
+ * @return HUSK_OK; HUSK_INVALID_ARGUMENT if there is no such number, or if a request that is not
+ * done uses the adapter; or HUSK_NOT_FOUND if it is not set */
+HUSK_API husk_status husk_generator_remove_adapter(husk_generator* generator, uint32_t adapter,
+                                                   husk_error* error);
 
 /** Which hidden states husk_generator_embed gives. */
 enum {

@@ -46,6 +46,7 @@ struct TextRequest {
   bool logprobs = false;                    /**< husk_text_request.logprobs. */
   uint32_t top_logprobs = 0;                /**< husk_text_request.top_logprobs. */
   uint32_t speculate = 0;                   /**< husk_text_request.speculate. */
+  uint32_t adapter = 0;                     /**< husk_text_request.adapter. */
   bool ignore_end = false;                  /**< husk_text_request.ignore_end. */
   std::vector<std::string> stops;           /**< husk_text_request.stops. */
   /** Called for each part of each text; false cancels the request. An exception cancels it too, and
@@ -98,6 +99,7 @@ class Generator {
     request.logprobs = asked.logprobs;
     request.top_logprobs = asked.top_logprobs;
     request.speculate = asked.speculate;
+    request.adapter = asked.adapter;
     request.ignore_end = asked.ignore_end;
     request.stops = stops.data();
     request.stop_count = stops.size();
@@ -116,6 +118,21 @@ class Generator {
       throw Error(error);
     }
     return number;
+  }
+  /** husk_generator_adapter_count. */
+  uint32_t adapter_count() const { return husk_generator_adapter_count(get()); }
+  /** husk_generator_set_adapter: the content of adapter_model.safetensors and of
+   * adapter_config.json. */
+  void set_adapter(uint32_t adapter, const std::string& weights, const std::string& config) {
+    detail::check([&](husk_error* error) {
+      return husk_generator_set_adapter(get(), adapter, weights.data(), weights.size(),
+                                        config.data(), config.size(), error);
+    });
+  }
+  /** husk_generator_remove_adapter. */
+  void remove_adapter(uint32_t adapter) {
+    detail::check(
+        [&](husk_error* error) { return husk_generator_remove_adapter(get(), adapter, error); });
   }
   /** husk_generator_cancel. Returns false if there is no such request, since it is done. */
   bool cancel(uint64_t number) { return husk_generator_cancel(get(), number, nullptr) == HUSK_OK; }

@@ -495,6 +495,8 @@ pub struct husk_text_request {
     pub top_logprobs: u32,
     pub speculate: u32,
     pub allow: Option<unsafe extern "C" fn(*mut c_void, *const husk_text_choice) -> i32>,
+    pub adapter: u32,
+    pub reserved2: u32,
 }
 
 #[repr(C)]
@@ -851,6 +853,7 @@ extern "C" {
         bytes: *mut usize,
         error: *mut husk_error,
     ) -> i32;
+    pub fn husk_generator_adapter_count(generator: *const husk_generator) -> u32;
     pub fn husk_generator_cancel(
         generator: *mut husk_generator,
         number: u64,
@@ -883,6 +886,20 @@ extern "C" {
         request: *mut husk_text_request,
     );
     pub fn husk_generator_release(generator: *mut husk_generator);
+    pub fn husk_generator_remove_adapter(
+        generator: *mut husk_generator,
+        adapter: u32,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_generator_set_adapter(
+        generator: *mut husk_generator,
+        adapter: u32,
+        weights: *const c_void,
+        weight_bytes: usize,
+        config: *const c_char,
+        config_bytes: usize,
+        error: *mut husk_error,
+    ) -> i32;
     pub fn husk_generator_stats_get(
         generator: *mut husk_generator,
         out: *mut husk_generator_stats,
@@ -1185,7 +1202,7 @@ fn layouts() {
     assert_eq!(offset_of!(husk_text_part, top_logprobs), 88);
     assert_eq!(offset_of!(husk_text_part, top_count), 96);
     assert_eq!(offset_of!(husk_text_part, reserved2), 100);
-    assert_eq!(size_of::<husk_text_request>(), 152);
+    assert_eq!(size_of::<husk_text_request>(), 160);
     assert_eq!(align_of::<husk_text_request>(), 8);
     assert_eq!(offset_of!(husk_text_request, struct_size), 0);
     assert_eq!(offset_of!(husk_text_request, options), 4);
@@ -1213,6 +1230,8 @@ fn layouts() {
     assert_eq!(offset_of!(husk_text_request, top_logprobs), 136);
     assert_eq!(offset_of!(husk_text_request, speculate), 140);
     assert_eq!(offset_of!(husk_text_request, allow), 144);
+    assert_eq!(offset_of!(husk_text_request, adapter), 152);
+    assert_eq!(offset_of!(husk_text_request, reserved2), 156);
     assert_eq!(size_of::<husk_text_slice>(), 16);
     assert_eq!(align_of::<husk_text_slice>(), 8);
     assert_eq!(offset_of!(husk_text_slice, text), 0);

@@ -90,6 +90,8 @@ pub struct Request {
     pub logprobs: bool,
     /// How many tokens are tried together.
     pub speculate: u32,
+    /// The adapter of `Generator::set_adapter`; 0: none.
+    pub adapter: u32,
 }
 
 enum Prompt {
@@ -115,6 +117,7 @@ impl Request {
             seed: 0,
             logprobs: false,
             speculate: 0,
+            adapter: 0,
         }
     }
     /// Continues a text, with the tokens that belong at its beginning.
@@ -210,6 +213,7 @@ impl Generator {
         asked.seed = request.seed;
         asked.logprobs = request.logprobs as i32;
         asked.speculate = request.speculate;
+        asked.adapter = request.adapter;
         asked.stops = stops.as_ptr();
         asked.stop_count = stops.len();
         asked.part = Some(give);
@@ -228,6 +232,25 @@ impl Generator {
         Ok(number)
     }
 
+    /// Sets an adapter (LoRA), whose numbers begin with 1: the content of
+    /// `adapter_model.safetensors` and of `adapter_config.json`. No request may use it.
+    pub fn set_adapter(&mut self, adapter: u32, weights: &[u8], config: &str) -> Result<(), Error> {
+        check(|error| unsafe {
+            husk_generator_set_adapter(
+                self.handle,
+                adapter,
+                weights.as_ptr().cast(),
+                weights.len(),
+                config.as_ptr().cast(),
+                config.len(),
+                error,
+            )
+        })
+    }
+    /// Removes an adapter.
+    pub fn remove_adapter(&mut self, adapter: u32) -> Result<(), Error> {
+        check(|error| unsafe { husk_generator_remove_adapter(self.handle, adapter, error) })
+    }
     /// Cancels a request. Returns false if there is none, since it is done.
     pub fn cancel(&mut self, number: u64) -> bool {
         unsafe { husk_generator_cancel(self.handle, number, null_mut()) == HUSK_OK }
