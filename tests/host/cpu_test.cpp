@@ -124,7 +124,11 @@ TEST(Cpu, SetsAreWhatTheCpuHasAllFeaturesOf) {
   EXPECT_EQ(names(kAvx512Bf16 | AmxTile | AmxInt8), "Baseline Avx2 Avx512 Avx512Bf16");
   EXPECT_EQ(names(kAmx), "Baseline Avx2 Avx512 Avx512Bf16 Amx");
   EXPECT_EQ(names(kAvx2 | AvxVnni), "Baseline Avx2 AvxVnni");
-  EXPECT_EQ(names(kArmBaseline | Dotprod | I8mm), "ArmBaseline ArmDotprod");
+  EXPECT_EQ(names(kAmx | AmxInt8), "Baseline Avx2 Avx512 Avx512Bf16 Amx");
+  EXPECT_EQ(names(kAmx | AmxInt8 | Avx512Vnni),
+            "Baseline Avx2 Avx512 Avx512Vnni Avx512Bf16 Amx AmxInt8");
+  EXPECT_EQ(names(kArmBaseline | I8mm), "ArmBaseline");
+  EXPECT_EQ(names(kArmBaseline | Dotprod | I8mm), "ArmBaseline ArmDotprod ArmI8mm");
   EXPECT_EQ(names(kArmBf16), "ArmBaseline ArmBf16");
 }
 
