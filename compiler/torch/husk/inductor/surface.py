@@ -759,6 +759,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
       of="ShapeEnv",
     ),
     replaces("evaluate_expr", "sees each question about a size (assumed.py)", of="ShapeEnv"),
+    replaces("_fast_expand", "keeps what it has found (repeated_sizes.py)"),
     replaces(
       "_check_frozen",
       "collects the conditions of frozen shapes (torch_compat.ignored_guards)",
@@ -782,6 +783,9 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   ),
   "torch.utils._sympy.functions": (
     uses("CeilDiv FloorDiv IntTrueDiv Max Min Mod ModularIndexing Where", "expressions of sizes"),
+    replaces(
+      "eval", "keeps what it has found (repeated_sizes.py)", of="FloorDiv ModularIndexing"
+    ),
     uses(
       "CeilToInt CleanDiv FloorToInt OpaqueUnaryFn_log2 OpaqueUnaryFn_sqrt PowByNatural PythonMod"
       " RoundDecimal ToFloat TruncToInt",
@@ -799,7 +803,11 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     uses("TMP UNBACKED_FLOAT UNBACKED_INT", "the kinds", of="SymT"),
   ),
   "torch.utils._sympy.value_ranges": (
-    uses("ValueRanges bound_sympy", "the range of an expression"),
+    uses("ValueRanges SymPyValueRangeAnalysis bound_sympy", "the range of an expression"),
+    replaces("sympy_interp", "keeps the ranges of expressions (repeated_sizes.py)"),
+  ),
+  "torch.utils._sympy.interp": (
+    replaces("sympy_interp", "keeps the ranges of parts of expressions (repeated_sizes.py)"),
   ),
   "torch.utils._sympy.value_ranges.ValueRanges": (
     uses("unknown_int", "the range of an expression that torch cannot bound"),
@@ -886,6 +894,10 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   "torchaudio.functional.filtering": (
     replaces("_lfilter_core_loop", "filters blocks of samples (filters.py)"),
     replaces("_overdrive_core_loop_cpu _overdrive_core_loop_generic", "filters the same way"),
+  ),
+  # SymPy.
+  "sympy.core.basic": (
+    replaces("free_symbols", "a public name that keeps the symbols (repeated_sizes.py)", of="Basic"),
   ),
   # Triton.
   "triton.backends.compiler": (uses("GPUTarget", "the GPU that Triton compiles for"),),

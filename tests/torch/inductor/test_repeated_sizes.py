@@ -1,0 +1,154 @@
+"""What torch and SymPy would find again of expressions of sizes, without other results."""
+
+import husk
+import pytest
+import sympy
+import torch
+from husk.inductor import repeated_sizes
+from sympy.core import cache
+from torch.fx.experimental import symbolic_shapes
+from torch.utils._sympy import functions
+from torch.utils._sympy.functions import FloorDiv, Mod, ModularIndexing
+from torch.utils._sympy.value_ranges import SymPyValueRangeAnalysis, ValueRanges, bound_sympy
+
+n, m = (sympy.Symbol(name, integer=True, positive=True) for name in "nm")
+EXPRESSIONS = [
+  lambda: FloorDiv(12 * n + 8 * m, 4 * m),
+  lambda: FloorDiv(n + 5, 4) * (FloorDiv(m, 2) + 3),
+  lambda: (n + 1) * (m + Mod(n, 8)) ** 2,
+  lambda: ModularIndexing(32 * n + m, 4, 16),
+  lambda: FloorDiv(FloorDiv(n, 3), 5) - sympy.Max(1, n - m),
+  lambda: sympy.Lt(n * (m + 1), 3 * FloorDiv(m, 7)),
+]
+RANGES = [
+  {n: ValueRanges(2, 40), m: ValueRanges(1, 7)},
+  {n: ValueRanges(9, 40), m: ValueRanges(1, 7)},
+  {m: ValueRanges(3, 3)},
+]
+
+
+def halved(size, times):
+  """A size of which each half has two copies of the one before, so that it has 2**times parts."""
+  for _ in range(times):
+    size = FloorDiv(size + Mod(size, 2) + 1, 2)
+  return size
+
+
+@pytest.fixture
+def counted(monkeypatch):
+  """Counts the calls of a function of a module or a class."""
+
+  def count(owner, name):
+    cache.clear_cache()
+    before, calls = getattr(owner, name), []
+
+    def function(*args, **kwargs):
+      calls.append(args)
+      return before(*args, **kwargs)
+
+    is_method = isinstance(vars(owner)[name], staticmethod)
+    monkeypatch.setattr(owner, name, staticmethod(function) if is_method else function)
+    return calls
+
+  return count
+
+
+def found():
+  cache.clear_cache()
+  symbolic_shapes.safe_expand.cache_clear()
+  expressions = [construct() for construct in EXPRESSIONS]
+  expanded = [symbolic_shapes.safe_expand(each) for each in expressions]
+  bounds = [bound_sympy(each, ranges) for ranges in RANGES for each in expressions]
+  return expressions, expanded, bounds, [each.free_symbols for each in expressions]
+
+
+def test_results_are_those_of_torch():
+  expected = found()
+  with repeated_sizes.known():
+    assert found() == expected
+    assert found() == expected
+  assert found() == expected
+
+
+def test_a_quotient_is_simplified_once(counted):
+  calls = counted(functions, "simple_floordiv_gcd")
+  with repeated_sizes.known():
+    first = FloorDiv(12 * n + 8 * m, 4 * m)
+    count = len(calls)
+    cache.clear_cache()  # SymPy forgets the oldest results
+    assert FloorDiv(12 * n + 8 * m, 4 * m) == first
+    assert count == len(calls) > 0
+
+
+def test_the_parts_of_an_expression_are_bounded_once(counted):
+  size = halved(n, 10)
+  calls = counted(SymPyValueRangeAnalysis, "floordiv")
+  with repeated_sizes.known():
+    bound_sympy(size, RANGES[0])
+    assert len(calls) == 10
+    bound_sympy(size + 1, dict(RANGES[0]))
+    assert len(calls) == 10
+    bound_sympy(size, RANGES[1])
+    assert len(calls) == 20
+
+
+def test_the_parts_of_an_expression_are_expanded_once(counted):
+  size = halved(n, 10)
+  calls = counted(symbolic_shapes, "_fast_expand")
+  with repeated_sizes.known():
+    symbolic_shapes.safe_expand.cache_clear()
+    symbolic_shapes.safe_expand(3 * size)
+    assert len(calls) <= 40
+
+
+def test_an_equal_part_is_not_expanded_again():
+  """torch expands an expression again whose parts are other objects than before."""
+  with repeated_sizes.known():
+    for _ in range(2):
+      cache.clear_cache()
+      symbolic_shapes.safe_expand.cache_clear()
+      product = 2 * (n - 1) * (m + 1)
+      assert symbolic_shapes.safe_expand(sympy.Ne(product, 0)) == sympy.Ne(product.expand(), 0)
+
+
+def test_the_symbols_of_an_expression_can_be_changed():
+  with repeated_sizes.known():
+    (n + m).free_symbols.clear()
+    assert (n + m).free_symbols == {n, m}
+
+
+def test_the_symbols_of_parts_are_found_once(monkeypatch):
+  size = halved(n, 10)
+  seen = []
+  find = vars(sympy.Basic)["free_symbols"].fget
+  monkeypatch.setattr(
+    sympy.Basic, "free_symbols", property(lambda self: seen.append(self) or find(self))
+  )
+  with repeated_sizes.known():
+    assert size.free_symbols == {n}
+  assert len(seen) <= 40
+
+
+class Windows(torch.nn.Module):
+  """Pads an image to whole windows, and halves it, as a Swin transformer does."""
+
+  def forward(self, x):
+    for _ in range(3):
+      height, width = x.shape[2:]
+      padded = torch.nn.functional.pad(x, (0, (4 - width % 4) % 4, 0, (4 - height % 4) % 4))
+      x = (padded.roll(2, 2) * 2)[:, :, :height, :width]
+      x = torch.nn.functional.pad(x, (0, width % 2, 0, height % 2))
+      x = x[:, :, ::2, ::2] + x[:, :, 1::2, 1::2]
+    return x
+
+
+def test_an_export_asks_for_known_results(tmp_path):
+  shapes = {"x": {2: torch.export.Dim("h", max=256), 3: torch.export.Dim("w", max=256)}}
+  path = tmp_path / "windows.husk"
+  husk.export(
+    Windows(), (torch.randn(1, 2, 50, 37),), path, dynamic_shapes=shapes, targets=("host",)
+  )
+  program = husk.load(path)
+  for size in ((50, 37), (64, 64), (19, 101), (9, 8)):
+    x = torch.randn(1, 2, *size)
+    torch.testing.assert_close(program(x), Windows()(x))
