@@ -1,10 +1,12 @@
 """What torch and SymPy would find again of expressions of sizes, without other results."""
 
+import math
+
 import husk
 import pytest
 import sympy
 import torch
-from husk.inductor import repeated_sizes
+from husk.inductor import repeated_sizes, torch_compat
 from sympy.core import cache
 from torch.fx.experimental import symbolic_shapes
 from torch.utils._sympy import functions
@@ -78,6 +80,54 @@ def test_a_quotient_is_simplified_once(counted):
     cache.clear_cache()  # SymPy forgets the oldest results
     assert FloorDiv(12 * n + 8 * m, 4 * m) == first
     assert count == len(calls) > 0
+
+
+def test_deep_parts_of_a_quotient_are_not_simplified(counted):
+  """SymPy would search in each part for a simpler form, whenever an index has other terms."""
+  size = halved(n, 4)
+  constructions = [
+    lambda x: ModularIndexing(8 * size * x + 12 * m, 4, 16),
+    lambda x: ModularIndexing(6 * x + 4 * size, 2 * m, 10),
+    lambda x: FloorDiv(8 * size * x + 4 * size * m, 4 * m),
+    lambda x: FloorDiv(9 * size * size + 6 * x, 3 * size),
+    lambda x: FloorDiv(size, 5 * x),
+  ]
+  calls = counted(sympy, "simplify")
+  x = sympy.Symbol("x", integer=True, positive=True)
+  with repeated_sizes.known():
+    results = [construct(x) for construct in constructions]
+  assert calls and not any(FloorDiv in map(type, call[0].atoms(FloorDiv)) for call in calls)
+  for construct, result in zip(constructions, results):
+    for numbers in ((1, 1, 1), (37, 2, 5), (50, 3, 4), (1001, 7, 2)):
+      values = dict(zip((n, m, x), map(sympy.Integer, numbers)))
+      with sympy.evaluate(False):
+        expected = construct(x)
+      assert number(result, values) == number(expected, values)
+
+
+def number(expression, values):
+  """The value of an expression, by Python's own operations."""
+  numbers = [number(part, values) for part in expression.args]
+  if not numbers:
+    return int(values.get(expression, expression))
+  if isinstance(expression, FloorDiv):
+    return numbers[0] // numbers[1]
+  if isinstance(expression, ModularIndexing):
+    return numbers[0] // numbers[1] % numbers[2]
+  if isinstance(expression, Mod):
+    return numbers[0] % numbers[1]
+  if expression.is_Pow:
+    return numbers[0] ** numbers[1]
+  return sum(numbers) if expression.is_Add else math.prod(numbers)
+
+
+def test_a_program_is_decomposed_without_its_guards():
+  """Guards compute their sizes from the beginning each time. Here one fails if it is computed."""
+  model, shapes = torch.nn.Linear(4, 4), {"input": {0: torch.export.Dim("n", max=9)}}
+  program = torch.export.export(model, (torch.randn(3, 4),), dynamic_shapes=shapes)
+  program._guards_code = ["L['input'].size()[0].nothing > 0"]
+  decomposed = torch_compat.functional(program, {})
+  assert torch_compat.guards(decomposed) == torch_compat.guards(program) != []
 
 
 def test_the_parts_of_an_expression_are_bounded_once(counted):

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import sympy
+from sympy.core.relational import Relational
 
 from .lines import InductorObject
 from .replace import replaced
@@ -32,6 +33,7 @@ def host_codegen(vectors: str, mark: str) -> Iterator[None]:
   )
   from torch._inductor.codegen.cpp_utils import cexpr_index
   from torch._inductor.utils import sympy_product
+  from torch.utils._sympy.functions import Where
   from torch.utils._sympy.symbol import SymT, free_symbol_is_type
 
   isa, write_loops = getattr(cpu_vec_isa, vectors)(), CppKernel.codegen_loops_impl
@@ -94,9 +96,12 @@ def host_codegen(vectors: str, mark: str) -> Iterator[None]:
     return combine(self, *args, **named)
 
   # Both are asked for the stride of a variable alone. The other terms of an index do not change it,
-  # and sympy searches long for a simpler form of all terms together.
+  # and sympy searches long for a simpler form of all terms together. It compares the sides of a
+  # condition at random numbers, though an index that depends on one has no constant stride.
   def simplified(index: Any, variable: Any, length: Any) -> Any:
     index, sizes = _without_sizes(sympy.Add(*_terms_with(index, variable)), variable)
+    if sizes and index.has(Where, Relational):
+      return index.xreplace(sizes)
     return sympy.Add(
       *(
         _kept(_in_a_vector, simplify, term, variable, length)
@@ -108,6 +113,8 @@ def host_codegen(vectors: str, mark: str) -> Iterator[None]:
 
   def stride_at(index: Any, variable: Any) -> Any:
     index, sizes = _without_sizes(sympy.Add(*_terms_with(index, variable)), variable)
+    if sizes and index.has(Where, Relational):
+      return _kept(_growth, index, variable).xreplace(sizes)
     return stride_without_sizes(index, variable).xreplace(sizes)
 
   def stride_without_sizes(index: Any, variable: Any) -> Any:

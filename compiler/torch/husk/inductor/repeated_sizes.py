@@ -43,9 +43,59 @@ def replacements() -> list[Replacement]:
 
 
 def _evaluation(evaluate: Any) -> Any:
-  """The class method by which SymPy constructs a quotient, which searches for common factors and
-  for simpler forms."""
-  return classmethod(functools.cache(evaluate.__func__))
+  """The class method by which SymPy constructs a quotient or a remainder. It searches for common
+  factors, and for a simpler form of all parts if it finds one. Parts that are deep are symbols
+  meanwhile: what holds for all integers holds for them."""
+  find = functools.cache(evaluate.__func__)
+
+  def evaluated(kind: Any, *arguments: Any) -> Any:
+    if all(_depth(argument) < _DEEP for argument in arguments):
+      return find(kind, *arguments)
+    symbols: dict[Any, Any] = {}
+    base, *others = arguments
+    if type(base).__name__ != "FloorDiv":  # a quotient of a quotient is one quotient
+      base = _without_deep_parts(base, symbols)
+    shallow = [base, *(_without_deep_parts(other, symbols) for other in others)]
+    found = find(kind, *shallow)
+    return found and found.xreplace({symbol: part for part, symbol in symbols.items()})
+
+  return classmethod(evaluated)
+
+
+# The number of functions inside each other from which on a part is deep. SymPy chooses one of several
+# forms by the number of operations, so that a form may be another one.
+_DEEP = 3
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _depth(expression: Any) -> int:
+  """How many quotients and other functions are inside each other."""
+  inner = max(map(_depth, expression.args), default=0)
+  return inner + bool(expression.args and not _computes(expression))
+
+
+def _computes(expression: Any) -> bool:
+  """Whether an expression is a sum, a product or a power."""
+  return bool(expression.is_Add or expression.is_Mul or expression.is_Pow)
+
+
+def _without_deep_parts(expression: Any, symbols: dict[Any, Any]) -> Any:
+  """A sum or a product with symbols for the terms and factors that are deep functions. `symbols`
+  gets them, by the part that they are for."""
+  import sympy
+
+  if _depth(expression) < _DEEP:
+    return expression
+  if _computes(expression):
+    return expression.func(*(_without_deep_parts(part, symbols) for part in expression.args))
+  if not expression.is_Function or not expression.is_integer:
+    return expression
+  if expression not in symbols:
+    known = {
+      name: True for name in ("nonnegative", "positive") if getattr(expression, f"is_{name}")
+    }
+    symbols[expression] = sympy.Symbol(f"size_{len(symbols)}", integer=True, **known)
+  return symbols[expression]
 
 
 def _expansion(expand: Callable[..., Any]) -> Callable[..., Any]:
