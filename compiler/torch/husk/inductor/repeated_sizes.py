@@ -1,4 +1,4 @@
-"""What torch and SymPy find again and again of expressions of sizes, kept while a model is exported.
+"""What torch and SymPy find again and again of expressions of sizes, kept during an export.
 
 The sizes of a model with windows are quotients and remainders of sizes that are quotients
 themselves. torch asks for each tensor whether it is contiguous, which of its sizes are 1, and so
@@ -62,8 +62,8 @@ def _evaluation(evaluate: Any) -> Any:
   return classmethod(evaluated)
 
 
-# The number of functions inside each other from which on a part is deep. SymPy chooses one of several
-# forms by the number of operations, so that a form may be another one.
+# The number of functions inside each other from which on a part is deep. SymPy chooses one of
+# several forms by the number of operations, so that the form of a deep one may be another one.
 _DEEP = 3
 
 

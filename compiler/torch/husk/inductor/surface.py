@@ -783,9 +783,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   ),
   "torch.utils._sympy.functions": (
     uses("CeilDiv FloorDiv IntTrueDiv Max Min Mod ModularIndexing Where", "expressions of sizes"),
-    replaces(
-      "eval", "keeps what it has found (repeated_sizes.py)", of="FloorDiv ModularIndexing"
-    ),
+    replaces("eval", "keeps what it has found (repeated_sizes.py)", of="FloorDiv ModularIndexing"),
     uses(
       "CeilToInt CleanDiv FloorToInt OpaqueUnaryFn_log2 OpaqueUnaryFn_sqrt PowByNatural PythonMod"
       " RoundDecimal ToFloat TruncToInt",
@@ -897,7 +895,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   ),
   # SymPy.
   "sympy.core.basic": (
-    replaces("free_symbols", "a public name that keeps the symbols (repeated_sizes.py)", of="Basic"),
+    replaces("free_symbols", "keeps what it has found (repeated_sizes.py)", of="Basic"),
   ),
   # Triton.
   "triton.backends.compiler": (uses("GPUTarget", "the GPU that Triton compiles for"),),

@@ -606,7 +606,7 @@ def set_assumptions(exported: ExportedProgram, conditions: list[assumed.Assumpti
 @contextlib.contextmanager
 def _without_guards(exported: ExportedProgram) -> Iterator[None]:
   """While open, a program has no guards. torch traces a program together with its guards when it
-  decomposes it, and drops them afterwards. A guard is a text which has no names for its parts: torch
+  decomposes it, and drops them afterwards. A guard is a text without names for its parts: torch
   computes the sizes in it from the beginning each time, and looks up the line of source for each
   operation. In models with windows these are many more operations than in the model."""
   program: Any = exported
