@@ -31,6 +31,7 @@ from .inductor import (
   failures,
   filters,
   python_numbers,
+  repeated_sizes,
   strided,
   torch_compat,
   varying,
@@ -244,6 +245,7 @@ def _write(
     torch_compat.right_dtypes(),
     torch_compat.sizes_from_zero(),
     torch_compat.windows_of_all_sizes(),
+    repeated_sizes.known(),
     _rare_collections(),
     objects.taken_apart() as classes,
   ):

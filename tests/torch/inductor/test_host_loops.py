@@ -7,7 +7,7 @@ import torch
 from function_module import FunctionModule
 from husk.inductor import host_loops
 from torch._inductor.codegen import cpp
-from torch.utils._sympy.functions import FloorDiv, ModularIndexing
+from torch.utils._sympy.functions import FloorDiv, Mod, ModularIndexing, Where
 
 x0, x1, s0, s1 = (
   sympy.Symbol(name, integer=True, nonnegative=True) for name in "x0 x1 s0 s1".split()
@@ -80,6 +80,35 @@ def test_sympy_simplifies_only_quotients_and_remainders_whose_numbers_vary(monke
     cpp.stride_at_vec_range(5 * ModularIndexing(x0 + 3, 1, 57), x0, 8)
     cpp.stride_at_vec_range(5 * ModularIndexing(x0, 1, 57) + 5 * FloorDiv(x0, 57), x0, 8)
   assert seen == [window]
+
+
+@pytest.mark.skipif(not hasattr(cpp, "stride_at"), reason="this torch finds strides in another way")
+def test_sympy_searches_for_no_simpler_form_of_sizes(monkeypatch):
+  size = s0 + Mod(8 - Mod(s0, 8), 8)
+  condition = sympy.Ge(x0, sympy.Max(1, size - 4))
+  indices = [
+    x0 * size + x1,
+    x0 * (sympy.Max(1, size) + 2) + ModularIndexing(x1, 1, size),
+    3 * x0 + FloorDiv(x0, 16 * size) + ModularIndexing(x0, 1, 8 * FloorDiv(size, 8)),
+    ModularIndexing(x0 + 3, 2, size) + x0 * size,
+    Where(condition, x0, size) * size,
+  ]
+  expected = [cpp.stride_at_vec_range(index, x0, length) for index in indices for length in (0, 8)]
+  for each in (cpp.simplify_index_in_vec_range, cpp.stride_at, cpp.stride_at_vec_range):
+    each.cache_clear()
+  seen, simplify = [], sympy.simplify
+
+  def recorded(index, **options):
+    seen.append(index)
+    return simplify(index, **options)
+
+  monkeypatch.setattr(sympy, "simplify", recorded)
+  with host_loops.host_codegen("VecAVX2", "// "):
+    found = [cpp.stride_at_vec_range(index, x0, length) for index in indices for length in (0, 8)]
+  assert not any(index.has(Mod, sympy.Max, Where) for index in seen)
+  values = {s0: sympy.Integer(13), x0: sympy.Integer(24), x1: sympy.Integer(5)}
+  numbers = [[with_one_name(one).subs(values) for one in strides] for strides in (found, expected)]
+  assert numbers[0] == numbers[1]
 
 
 def test_an_index_that_is_compared_before_it_is_checked(tmp_path):

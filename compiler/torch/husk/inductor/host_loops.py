@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import sympy
+from sympy.core.relational import Relational
 
 from .lines import InductorObject
 from .replace import replaced
@@ -32,6 +33,7 @@ def host_codegen(vectors: str, mark: str) -> Iterator[None]:
   )
   from torch._inductor.codegen.cpp_utils import cexpr_index
   from torch._inductor.utils import sympy_product
+  from torch.utils._sympy.functions import Where
   from torch.utils._sympy.symbol import SymT, free_symbol_is_type
 
   isa, write_loops = getattr(cpu_vec_isa, vectors)(), CppKernel.codegen_loops_impl
@@ -94,19 +96,28 @@ def host_codegen(vectors: str, mark: str) -> Iterator[None]:
     return combine(self, *args, **named)
 
   # Both are asked for the stride of a variable alone. The other terms of an index do not change it,
-  # and sympy searches long for a simpler form of all terms together.
+  # and sympy searches long for a simpler form of all terms together. It compares the sides of a
+  # condition at random numbers, though an index that depends on one has no constant stride.
   def simplified(index: Any, variable: Any, length: Any) -> Any:
+    index, sizes = _without_sizes(sympy.Add(*_terms_with(index, variable)), variable)
+    if sizes and index.has(Where, Relational):
+      return index.xreplace(sizes)
     return sympy.Add(
       *(
         _kept(_in_a_vector, simplify, term, variable, length)
         if _may_simplify(term, variable)
         else term
-        for term in _terms_with(index, variable)
+        for term in _terms(index)
       )
-    )
+    ).xreplace(sizes)
 
   def stride_at(index: Any, variable: Any) -> Any:
-    index = sympy.Add(*_terms_with(index, variable))
+    index, sizes = _without_sizes(sympy.Add(*_terms_with(index, variable)), variable)
+    if sizes and index.has(Where, Relational):
+      return _kept(_growth, index, variable).xreplace(sizes)
+    return stride_without_sizes(index, variable).xreplace(sizes)
+
+  def stride_without_sizes(index: Any, variable: Any) -> Any:
     known = variable.is_Symbol and _is_polynomial(index)
     stride = _stride(index, variable) if known else None
     if stride is not None:
@@ -147,13 +158,40 @@ def _stride(index: Any, variable: Any) -> Any:
   return sympy.Mul(*(factor for factor in growing[0] if factor != variable))
 
 
+def _without_sizes(index: Any, variable: Any) -> tuple[Any, dict[Any, Any]]:
+  """An index with symbols for the sizes in it, if it has more than sums, products, quotients and
+  remainders, and the sizes by symbol. A size of a model with windows is a quotient of a sum whose
+  parts are quotients themselves. sympy would search for a simpler form of each of these parts, for
+  minutes, and finds none that changes the strides."""
+  sizes: dict[Any, Any] = {}
+  if not variable.is_Symbol or _is_index(index):
+    return index, sizes
+  symbols: dict[Any, Any] = {}
+
+  def replaced_in(part: Any) -> Any:
+    if part.is_Symbol or part.is_Integer:
+      return part
+    if variable in part.free_symbols:
+      return part.func(*map(replaced_in, part.args))
+    # Whether a quotient is constant in a vector depends on the integers that divide its divisor.
+    factor, rest = part.primitive()
+    if not factor.is_Integer or rest.is_Symbol:
+      factor, rest = sympy.S.One, part
+    symbol = symbols.setdefault(rest, sympy.Symbol(f"size_{len(symbols)}", integer=True))
+    sizes[symbol] = rest
+    return factor * symbol
+
+  return replaced_in(index), sizes
+
+
+@functools.lru_cache(maxsize=1 << 14)
 def _is_index(index: Any) -> bool:
   """Whether an index has only sums, products, quotients and remainders. sympy has no simpler form
   of the last two."""
   from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 
   kinds = (sympy.Add, sympy.Mul, sympy.Symbol, sympy.Integer, FloorDiv, ModularIndexing)
-  return all(isinstance(part, kinds) for part in sympy.preorder_traversal(index))
+  return isinstance(index, kinds) and all(map(_is_index, index.args))
 
 
 def _may_simplify(term: Any, variable: Any) -> bool:
@@ -197,7 +235,9 @@ def _terms(index: Any) -> Any:
 
 
 def _terms_with(index: Any, variable: Any) -> list[Any]:
-  return [term for term in _terms(index) if term.has(variable)]
+  if not variable.is_Symbol:
+    return [term for term in _terms(index) if term.has(variable)]
+  return [term for term in _terms(index) if variable in term.free_symbols]
 
 
 def _factors(term: Any) -> Any:

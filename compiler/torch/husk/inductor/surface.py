@@ -764,6 +764,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
       of="ShapeEnv",
     ),
     replaces("evaluate_expr", "sees each question about a size (assumed.py)", of="ShapeEnv"),
+    replaces("_fast_expand", "keeps what it has found (repeated_sizes.py)"),
     replaces(
       "_check_frozen",
       "collects the conditions of frozen shapes (torch_compat.ignored_guards)",
@@ -787,6 +788,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   ),
   "torch.utils._sympy.functions": (
     uses("CeilDiv FloorDiv IntTrueDiv Max Min Mod ModularIndexing Where", "expressions of sizes"),
+    replaces("eval", "keeps what it has found (repeated_sizes.py)", of="FloorDiv ModularIndexing"),
     uses(
       "CeilToInt CleanDiv FloorToInt OpaqueUnaryFn_log2 OpaqueUnaryFn_sqrt PowByNatural PythonMod"
       " RoundDecimal ToFloat TruncToInt",
@@ -804,7 +806,11 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     uses("TMP UNBACKED_FLOAT UNBACKED_INT", "the kinds", of="SymT"),
   ),
   "torch.utils._sympy.value_ranges": (
-    uses("ValueRanges bound_sympy", "the range of an expression"),
+    uses("ValueRanges SymPyValueRangeAnalysis bound_sympy", "the range of an expression"),
+    replaces("sympy_interp", "keeps the ranges of expressions (repeated_sizes.py)"),
+  ),
+  "torch.utils._sympy.interp": (
+    replaces("sympy_interp", "keeps the ranges of parts of expressions (repeated_sizes.py)"),
   ),
   "torch.utils._sympy.value_ranges.ValueRanges": (
     uses("unknown_int", "the range of an expression that torch cannot bound"),
@@ -891,6 +897,10 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   "torchaudio.functional.filtering": (
     replaces("_lfilter_core_loop", "filters blocks of samples (filters.py)"),
     replaces("_overdrive_core_loop_cpu _overdrive_core_loop_generic", "filters the same way"),
+  ),
+  # SymPy.
+  "sympy.core.basic": (
+    replaces("free_symbols", "keeps what it has found (repeated_sizes.py)", of="Basic"),
   ),
   # Triton.
   "triton.backends.compiler": (uses("GPUTarget", "the GPU that Triton compiles for"),),

@@ -603,6 +603,21 @@ def set_assumptions(exported: ExportedProgram, conditions: list[assumed.Assumpti
   _assumptions[exported] = conditions
 
 
+@contextlib.contextmanager
+def _without_guards(exported: ExportedProgram) -> Iterator[None]:
+  """While open, a program has no guards. torch traces a program together with its guards when it
+  decomposes it, and drops them afterwards. A guard is a text without names for its parts: torch
+  computes the sizes in it from the beginning each time, and looks up the line of source for each
+  operation. In models with windows these are many more operations than in the model."""
+  program: Any = exported
+  before = program._guards_code
+  program._guards_code = []
+  try:
+    yield
+  finally:
+    program._guards_code = before
+
+
 def functional(exported: ExportedProgram, wanted: dict[Any, Callable[..., Any]]) -> ExportedProgram:
   """The program without operators that write, and with the operators of `wanted` decomposed."""
   from torch._export import utils
@@ -611,7 +626,9 @@ def functional(exported: ExportedProgram, wanted: dict[Any, Callable[..., Any]])
   # torch collects the operators of each namespace, and looks up all composite ones each time.
   looked_up = (utils, "_materialize_cpp_cia_ops", functools.cache(utils._materialize_cpp_cia_ops))
   with assumed.restored(shapes), replaced(smaller_sizes(), looked_up):
-    decomposed = with_guards(exported.run_decompositions(wanted), exported)
+    with _without_guards(exported):
+      decomposed = exported.run_decompositions(wanted)
+    with_guards(decomposed, exported)
     _assumptions[decomposed] = [*assumptions(exported), *assumed.found(shapes)]
   decomposed.example_inputs = exported.example_inputs
   return decomposed
