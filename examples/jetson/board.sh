@@ -27,6 +27,13 @@ report() {
   echo "== time"
   husk husk-bench mlp.husk --device "$device" --shapes "0=4x32" \
     --duration-s "${HUSK_SECONDS:-2}" || return
+  if [[ -e chat.husk ]]; then
+    echo "== language model"
+    husk husk-text bench chat.husk --device "$device" --prompt-tokens "${HUSK_TOKENS:-128}" \
+      --new-tokens "${HUSK_TOKENS:-64}" || return
+    husk husk-chat chat.husk --device "$device" --temperature 0 --max-new-tokens 32 \
+      --prompt "What is the capital of France?" || return
+  fi
   echo "board.sh: passed"
 }
 

@@ -42,7 +42,7 @@ ALLOWED = {
   "jit": BELOW | {"devices"},
   "": BELOW | {"devices", "jit", "text"},
   "language": {"", "text", "quantized"},
-  "parallel": {"", "runtime", "hir", "program"},
+  "parallel": {"", "runtime", "hir", "inductor", "program"},
 }
 
 # Kernels that are compiled from their text, which the exporter does not import.

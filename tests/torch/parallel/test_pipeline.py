@@ -1,4 +1,4 @@
-"""Pipeline parallelism: the layers of a decoder on several ranks, and tensors sent between ranks."""
+"""Pipeline parallelism: layers of a decoder on several ranks, and tensors sent between ranks."""
 
 import re
 

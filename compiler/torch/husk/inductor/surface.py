@@ -482,6 +482,9 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   "torch._inductor.tiling_utils": (
     replaces("get_pw_red_splits", "recognizes a number of elements in any form (patches.py)"),
   ),
+  "torch._inductor.codegen.simd": (
+    uses("range_tree_nodes", "the loops of the kernel that is written now", of="SIMDKernel"),
+  ),
   "torch._inductor.codegen.triton": (
     replaces("should_unwrap_unspec_arg", "kernels mask what they read back (patches.py)"),
     replaces(
