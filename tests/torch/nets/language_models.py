@@ -7,8 +7,9 @@ Needs transformers. Each model is exported with three slots; prompts of 1 to 300
 continued by up to 64 tokens, greedily, each alone, and then all of them in the slots, which they
 join and leave. With --target cuda:h100 they run on that GPU. --part 0/4 takes every fourth
 architecture. --eager compares the logits of the way that is exported, those of `verify` and those
-after `copy`, also with adapters (LoRA) of random numbers, and exports nothing. An architecture that is refused by name is counted apart. The
-exit status is 1 if a token is wrong or another exception is raised."""
+after `copy`, also with adapters (LoRA) of random numbers, and exports nothing. An architecture that
+is refused by name is counted apart. The exit status is 1 if a token is wrong or another exception
+is raised."""
 
 import argparse
 import logging
