@@ -370,14 +370,17 @@ def test_exports_that_are_refused(monkeypatch, tmp_path):
     ("weight", "computes extra in another way than as a layer"),
     ("rows", "has layers that do not take a row for each slot"),
     ("order", "gives logits that differ by .* with adapters"),
+    ("tuple", "the result of the layer extra is a tuple and no tensor"),
   ],
 )
 def test_layers_that_an_adapter_cannot_change_are_refused(monkeypatch, kind, message):
-  """A layer whose weight is read alone, one with other rows than slots, and one whose rows are in
-  another order."""
+  """A layer whose weight is read alone, one with other rows than slots, one whose rows are in
+  another order, and one that gives a tuple."""
   model = small_model(monkeypatch)
   width = language_model.HEADS * language_model.HEAD
   model.extra = torch.nn.Linear(width, width, bias=False)
+  if kind == "tuple":
+    monkeypatch.setattr(model.extra, "forward", lambda x: (x, x))
   original = type(model).forward
 
   @functools.wraps(original)  # whose parameters the export looks at
@@ -387,6 +390,8 @@ def test_layers_that_an_adapter_cannot_change_are_refused(monkeypatch, kind, mes
       result.logits = result.logits + self.extra.weight.sum()
     elif kind == "rows":
       result.logits = result.logits + self.extra(torch.ones(7, width)).sum()
+    elif kind == "tuple":
+      self.extra(torch.ones(7, width))
     else:
       added = self.extra(torch.ones(*result.logits.shape[:2], width)).flip(0)
       result.logits = result.logits + added.sum(-1, keepdim=True)
