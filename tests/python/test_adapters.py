@@ -16,6 +16,7 @@ from husk import tools
 from husk.errors import Unsupported
 from husk.language import adapters as exported_adapters
 from husk.language import exporting
+from husk.quantized import schemes
 from husk.text import adapters
 from test_text import generated_in_c, host_target, program_output, tokenizer_json
 
@@ -369,14 +370,17 @@ def test_exports_that_are_refused(monkeypatch, tmp_path):
     ("weight", "computes extra in another way than as a layer"),
     ("rows", "has layers that do not take a row for each slot"),
     ("order", "gives logits that differ by .* with adapters"),
+    ("tuple", "the result of the layer extra is a tuple and no tensor"),
   ],
 )
 def test_layers_that_an_adapter_cannot_change_are_refused(monkeypatch, kind, message):
-  """A layer whose weight is read alone, one with other rows than slots, and one whose rows are in
-  another order."""
+  """A layer whose weight is read alone, one with other rows than slots, one whose rows are in
+  another order, and one that gives a tuple."""
   model = small_model(monkeypatch)
   width = language_model.HEADS * language_model.HEAD
   model.extra = torch.nn.Linear(width, width, bias=False)
+  if kind == "tuple":
+    monkeypatch.setattr(model.extra, "forward", lambda x: (x, x))
   original = type(model).forward
 
   @functools.wraps(original)  # whose parameters the export looks at
@@ -386,6 +390,8 @@ def test_layers_that_an_adapter_cannot_change_are_refused(monkeypatch, kind, mes
       result.logits = result.logits + self.extra.weight.sum()
     elif kind == "rows":
       result.logits = result.logits + self.extra(torch.ones(7, width)).sum()
+    elif kind == "tuple":
+      self.extra(torch.ones(7, width))
     else:
       added = self.extra(torch.ones(*result.logits.shape[:2], width)).flip(0)
       result.logits = result.logits + added.sum(-1, keepdim=True)
@@ -399,6 +405,35 @@ def test_layers_that_an_adapter_cannot_change_are_refused(monkeypatch, kind, mes
   ):
     exported_adapters.check(module, torch.arange(8), verifies=False)
   assert not any("lora" in name for name, _ in model.named_buffers())
+
+
+def test_quantize_leaves_the_matrices_as_they_are(monkeypatch, tmp_path):
+  """They are zeros in an export, of which no codes can be made that others replace."""
+  model, seen = small_model(monkeypatch), []
+  monkeypatch.setattr(
+    exporting, "export_functions", lambda functions, path, options: seen.append(options)
+  )
+  for words in ({}, {"adapters": 1, "rank": 2}):
+    husk.language.export(model, tmp_path / "x", max_tokens=MOST, quantize="int8", **words)
+  without, adapted = (options.quantize for options in seen)
+  assert without == {"*": "int8"}
+  for name in ("lora_A", "lora_B"):
+    assert schemes.scheme_of(adapted, f"model.queries.0.{name}") is None
+  assert schemes.scheme_of(adapted, "model.queries.0.weight") is not None
+
+
+def test_the_cost_is_stated(monkeypatch, caplog):
+  model = small_model(monkeypatch)
+  monkeypatch.setattr(type(model), "get_output_embeddings", lambda self: self.head, raising=False)
+  wanted = exported_adapters.chosen(2, 3, None)
+  with (
+    exporting.decoder_of(model, SLOTS, MOST, None, wanted) as module,
+    caplog.at_level("INFO", logger="husk"),
+  ):
+    assert exported_adapters.describe(module) == {"adapters": 2, "adapter_rank": 3}
+  layers = [*model.queries, *model.both]  # and not the head
+  size = 3 * 3 * 4 * sum(one.in_features + one.out_features for one in layers)
+  assert f"2 of rank 3 for {len(layers)} layers take 0.0 MB of memory ({size} bytes)" in caplog.text
 
 
 def test_the_file_without_adapters_has_no_room(artifact, loaded, tmp_path):

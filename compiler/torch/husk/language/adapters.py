@@ -91,8 +91,13 @@ def attached(model: torch.nn.Module, wanted: Chosen) -> Iterator[Attached]:
 
 
 def _hook(name: str, adapters: Attached) -> Any:
-  def add(layer: torch.nn.Module, inputs: tuple[torch.Tensor, ...], result: torch.Tensor) -> Any:
+  def add(layer: torch.nn.Module, inputs: tuple[torch.Tensor, ...], result: Any) -> Any:
     adapters.called.add(name)
+    if not isinstance(result, torch.Tensor):
+      raise Unsupported(
+        f"adapters: the result of the layer {name} is a {type(result).__name__} and no tensor",
+        remedy="choose other layers by adapter_targets (--adapter-targets)",
+      )
     if adapters.numbers is None:
       return None
     a, b = layer.get_buffer("lora_A"), layer.get_buffer("lora_B")
@@ -107,10 +112,10 @@ def _product(
 ) -> torch.Tensor:
   if not isinstance(numbers, torch.Tensor):
     return torch.nn.functional.linear(torch.nn.functional.linear(x, a[numbers]), b[numbers])
-  rows = x if x.dim() == 3 else x.unflatten(0, (numbers.shape[0], -1))
+  rows = x if x.dim() == 3 else x.reshape(numbers.shape[0], -1, x.shape[-1])
   torch._check(rows.shape[0] == numbers.shape[0])
   added = torch.bmm(torch.bmm(rows, a[numbers].mT), b[numbers].mT)
-  return added if x.dim() == 3 else added.flatten(0, 1)
+  return added if x.dim() == 3 else added.reshape(*x.shape[:-1], added.shape[-1])
 
 
 def _sizes(layer: Any) -> tuple[int, int] | None:
