@@ -263,14 +263,12 @@ def _of_blocks_alone(block_shape: Callable[..., Any]) -> Callable[..., Any]:
   kernel reads what has an element for each row."""
   from torch._inductor.virtualized import V
 
+  def has_blocks(symbol: Any, kernel: InductorObject) -> bool:
+    node = kernel.range_tree_nodes.get(symbol)
+    return node is None or node.root.tensor_dim is not None
+
   def of_blocks_alone(cls: InductorObject, expr: Any) -> Any:
-    kernel: Any = V.kernel
-    nodes = kernel.range_tree_nodes
-    blocks = [
-      symbol
-      for symbol in expr.free_symbols
-      if symbol not in nodes or nodes[symbol].root.tensor_dim is not None
-    ]
+    blocks = [symbol for symbol in expr.free_symbols if has_blocks(symbol, V.kernel)]
     return block_shape(cls, sum(blocks, start=expr * 0))
 
   return of_blocks_alone

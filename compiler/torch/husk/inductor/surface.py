@@ -113,7 +113,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
       "where the wrapper class of a device is registered",
     ),
     replaces("fx_wrapper_codegen", "the wrapper class becomes Husk's", of="DeviceCodegen"),
-    uses("cse range_tree_nodes", "the kernel that is written now", of="Kernel"),
+    uses("cse", "the kernel that is written now", of="Kernel"),
     uses("store_cache", "the values that it has stored", of="CSE"),
     uses("_cache", "the variables that it has, by what they hold", of="CSE"),
   ),
@@ -481,6 +481,9 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   ),
   "torch._inductor.tiling_utils": (
     replaces("get_pw_red_splits", "recognizes a number of elements in any form (patches.py)"),
+  ),
+  "torch._inductor.codegen.simd": (
+    uses("range_tree_nodes", "the loops of the kernel that is written now", of="SIMDKernel"),
   ),
   "torch._inductor.codegen.triton": (
     replaces("should_unwrap_unspec_arg", "kernels mask what they read back (patches.py)"),
