@@ -71,7 +71,7 @@ newest=$(aarch64-linux-gnu-objdump -T "$work"/husk/{bin,lib}/* | grep -o 'GLIBC_
   { echo "the programs need $newest, the board has GLIBC_2.35" >&2; exit 1; }
 
 echo "== exporting the model for $gpu"
-export PYTHONPATH=$PWD/compiler/torch
+export PYTHONPATH=$PWD/compiler/torch${PYTHONPATH:+:$PYTHONPATH}
 (cd "$work/husk" && "$python" "$OLDPWD/examples/jetson/export_mlp.py" "$gpu")
 "$python" -m husk check "$work/husk/mlp.husk" --target "$gpu" --target host:aarch64
 if ((${#llm[@]})); then

@@ -92,6 +92,9 @@ FAKE_API int32_t fake_queue(const char* name, void* stream, void (*work)(const v
 FAKE_API int32_t fake_queue_endless(const char* name, void* stream, void (*work)(const void* data),
                                     int32_t (*state)(const void* data), const void* data,
                                     uint64_t size, const fake_range* ranges, uint32_t count);
+/* How much work of libraries executable graphs have whose data `is_of` recognizes. */
+FAKE_API uint64_t fake_captured_work(int32_t (*is_of)(const void* data, const void* user),
+                                     const void* user);
 /* Adds `change` (1 or -1) to the number of live objects. */
 FAKE_API void fake_hold(int32_t change);
 

@@ -18,6 +18,11 @@ struct Exec : Object {
   TaskPointer last;  // the end of the last launch; launches run one after another
 };
 
+std::vector<const Exec*>& execs() {
+  static auto* const all = new std::vector<const Exec*>;
+  return *all;
+}
+
 CUresult read_copy(const Call& call, const CUDA_MEMCPY3D_v2& params, Copy* out) {
   if (params.srcMemoryType != CU_MEMORYTYPE_DEVICE ||
       params.dstMemoryType != CU_MEMORYTYPE_DEVICE || params.srcXInBytes || params.srcY ||
@@ -340,6 +345,7 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec* out, CUgraph handle, unsigned 
   Graph& graph = call.object<Graph>(handle, "graph");
   Exec* exec = make<Exec>(graph);
   for (Node* node : graph.nodes) exec->steps.push_back({node, node->action});
+  execs().push_back(exec);
   *out = reinterpret_cast<CUgraphExec>(exec);
   return CUDA_SUCCESS;
 }
@@ -419,3 +425,21 @@ CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode node,
 }
 
 }  // namespace fake
+
+uint64_t fake_captured_work(int32_t (*is_of)(const void* data, const void* user),
+                            const void* user) {
+  const std::lock_guard lock(fake::state().mutex);
+  const auto is_found = [&](const fake::Action& action) {
+    return action.recorded && action.recorded->data && is_of(action.recorded->data->data(), user);
+  };
+  uint64_t found = 0;
+  for (const fake::Exec* exec : fake::execs()) {
+    if (!exec->live) continue;
+    for (const fake::Exec::Step& step : exec->steps) {
+      found += is_found(step.action);
+      if (!step.action.child) continue;
+      for (const fake::Node* node : step.action.child->nodes) found += is_found(node->action);
+    }
+  }
+  return found;
+}

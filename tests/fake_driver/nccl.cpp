@@ -5,11 +5,13 @@
 // does not come within FAKE_NCCL_TIMEOUT milliseconds, 5,000 by default, the communicator has an
 // error. With FAKE_NCCL_STALL=1 queued
 // work of a communicator never ends, and the communicator has no error, until ncclCommAbort, as
-// when a rank of another machine is gone. Calls are counted and fail like the driver's (fake_calls,
+// when a rank of another machine is gone. ncclCommAbort returns when the graphs that have calls of
+// the communicator are gone. Calls are counted and fail like the driver's (fake_calls,
 // fake_fail_call), with a result of NCCL.
 #include "ops/nccl.h"
 
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -200,6 +202,12 @@ int32_t state_of(const void* data) {
   return stalls && atoi(stalls) ? 1 : 0;
 }
 
+int32_t is_of(const void* data, const void* comm) {
+  Work w;
+  memcpy(&w, data, sizeof w);
+  return w.comm == comm;
+}
+
 // One caller of a communicator.
 class Caller {
  public:
@@ -349,9 +357,14 @@ FAKE_API ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   leave(comm);
   return result_of(fault);
 }
+// The kernels end at once. NCCL returns when no graph has calls of the communicator.
 FAKE_API ncclResult_t ncclCommAbort(ncclComm_t comm) {
-  const int32_t fault = fake_enter("ncclCommAbort", 1);
+  const int32_t fault = fake_enter("ncclCommAbort", 0);
   leave(comm);
+  for (uint32_t turn = 0; fake_captured_work(is_of, comm) > 0; ++turn) {
+    if (turn > 5000) violation("ncclCommAbort waits for ever for a graph");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   return result_of(fault);
 }
 

@@ -412,6 +412,7 @@ int32_t fake_queue_endless(const char* name, void* stream, void (*work)(const vo
   }
   const char* bytes = static_cast<const char*>(data);
   const auto kept = std::make_shared<std::vector<char>>(bytes, bytes + size);
+  task->data = kept;
   task->work = [work, kept] { work(kept->data()); };
   if (work_state) task->state = [work_state, kept] { return work_state(kept->data()); };
   fake::enqueue(call, static_cast<husk::cuda::CUstream>(stream), task);

@@ -3,7 +3,9 @@
 
 #include <condition_variable>
 #include <functional>
+#include <memory>
 #include <thread>
+#include <vector>
 
 #include "library.h"
 #include "state.h"
@@ -51,9 +53,10 @@ struct Task {
   std::vector<TaskPointer> early;
   // Earlier tasks of the stream that this one may overtake: they may run when this one is done.
   std::vector<TaskPointer> overtaken;
-  std::function<void()> work;       // a copy or a fill; empty for a kernel or an event
-  std::function<int32_t()> state;   // of fake_queue_endless; empty for work that always ends
-  std::unique_ptr<Launch> launch;   // a kernel; null for other tasks
+  std::function<void()> work;      // a copy or a fill; empty for a kernel or an event
+  std::function<int32_t()> state;  // of fake_queue_endless; empty for work that always ends
+  std::shared_ptr<const std::vector<char>> data;  // of fake_queue and fake_queue_endless
+  std::unique_ptr<Launch> launch;                 // a kernel; null for other tasks
   std::vector<CUdeviceptr> memory;  // one address in each allocation that the task uses
   CUdeviceptr frees = 0;            // the allocation that is freed when the task is done
   const void* host = nullptr;       // pinned memory that the task reads

@@ -76,8 +76,15 @@ husk_status open_group(Device& device, const husk_port_group& request, DeviceGro
                          request.world);
   }
   group->abort();
+  group->wait_for_abort();
   close_nccl(&group->nccl);
   return status;
+}
+
+void* end(void* of) {
+  auto* group = static_cast<DeviceGroup*>(of);
+  group->nccl.ncclCommAbort(group->ended);
+  return nullptr;
 }
 
 }  // namespace
@@ -112,9 +119,22 @@ husk_status DeviceGroup::settle(ncclResult_t result, const char* call, const cha
   return status;
 }
 
+// NCCL ends the kernels at once. But then it waits until no graph has calls of the communicator,
+// and those of the caller stay until their sessions are released. So it has a thread of its own.
 void DeviceGroup::abort() {
-  if (comm && is_own) nccl.ncclCommAbort(comm);
+  if (comm && is_own) {
+    ended = comm;
+    if (pthread_create(&ender, nullptr, end, this) != 0) {
+      nccl.ncclCommAbort(comm);
+      ended = nullptr;
+    }
+  }
   comm = nullptr;
+}
+
+void DeviceGroup::wait_for_abort() {
+  if (ended) pthread_join(ender, nullptr);
+  ended = nullptr;
 }
 
 husk_status group_id(void* user, husk_group_id* id, husk_error* error) {
@@ -203,6 +223,7 @@ void group_close(void* handle) {
     if (group->settle(result, "ncclCommFinalize", "a group", &ignored) == HUSK_OK)
       group->nccl.ncclCommDestroy(group->comm);
   }
+  group->wait_for_abort();
   if (group->memory) device.driver.cuMemFree(group->memory);
   close_nccl(&group->nccl);
   pthread_mutex_destroy(&group->mutex);

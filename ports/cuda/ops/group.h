@@ -13,13 +13,18 @@ struct DeviceGroup {
   uint32_t rank, world, timeout_ms;
   CUdeviceptr memory;     // 32 bytes for each rank, of `agree`
   pthread_mutex_t mutex;  // guards `comm`, which has one caller at a time
+  ncclComm_t ended;       // what the thread `ender` aborts, or null
+  pthread_t ender;
 
   // Fails if the group has failed before. `thing` names the call.
   husk_status check(const char* thing, husk_error* error) const;
   // Waits until NCCL has enqueued what `call` returned `result` for. The mutex is held.
   husk_status settle(ncclResult_t result, const char* call, const char* thing, husk_error* error);
-  // Ends the work of the group on this rank. The mutex is held.
+  // Ends the work of the group on this rank. The mutex is held. Graphs may have calls of the
+  // communicator, and must not run any more.
   void abort();
+  // Waits until an aborted communicator is gone, for which its graphs must be gone.
+  void wait_for_abort();
 };
 
 // The functions of husk_port; husk/port.h says what each does.
