@@ -169,6 +169,7 @@ bool try_to_finish(const TaskPointer& task) {
     if (step()) continue;
     for (const TaskPointer& queued : queue())
       if (is_endless(*queued)) return false;
+    if (step()) continue;  // another thread has ended the endless work meanwhile
     violation("queued work waits for itself: %s", task->what.c_str());
   }
   return true;
