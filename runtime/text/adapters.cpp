@@ -4,7 +4,7 @@
 
 #include <husk/dtype.h>
 
-#include "text/halves.h"
+#include "base/halves.h"
 
 namespace husk::text {
 
@@ -106,7 +106,7 @@ bool asks(const JsonValue* value) {
 
 }  // namespace
 
-// What adapter_config.json says.
+// The settings in adapter_config.json.
 struct Adapters::Settings {
   Json json;
   double alpha = 0, rank = 0;
@@ -134,7 +134,7 @@ struct Adapters::Settings {
     return check_patterns(error);
   }
 
-  // What the matrix B of a layer is multiplied with.
+  // The factor of the matrix B of a layer.
   float scale_of(Span layer, int64_t layer_rank) const {
     double found = alpha;
     for (const JsonValue* one = alphas ? json.first(alphas) : nullptr;

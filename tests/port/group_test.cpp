@@ -385,7 +385,7 @@ TEST_F(CudaGroup, GraphsHaveTheDeadline) {
     graphs.exec_destroy(device, first);  // waits
     EXPECT_EQ(fake().calls("ncclCommAbort"), 1u);
     EXPECT_EQ(fake().pending(), 0u);
-    // What it has captured is of a communicator that is gone.
+    // The calls that it has are those of a communicator that is gone.
     EXPECT_EQ(graphs.exec_launch(device, second, stream, &error), HUSK_DEVICE);
     EXPECT_TRUE(error_says("a graph: the group of ranks is of no more use")) << error.text;
     graphs.exec_destroy(device, second);

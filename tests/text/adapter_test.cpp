@@ -6,8 +6,8 @@
 #include <map>
 #include <thread>
 
+#include "base/halves.h"
 #include "loaded_model.h"
-#include "text/halves.h"
 
 #include <nlohmann/json.hpp>
 
@@ -32,8 +32,7 @@ using Tensors = std::map<std::string, Tensor>;
 std::string bytes_of(const Tensor& tensor) {
   std::string result;
   for (const float number : tensor.numbers) {
-    const uint16_t half = tensor.type == "F16" ? husk::text::to_half(number)
-                                               : husk::text::to_bfloat16(number);
+    const uint16_t half = tensor.type == "F16" ? husk::to_half(number) : husk::to_bfloat16(number);
     const void* from = tensor.type == "F32" ? static_cast<const void*>(&number) : &half;
     result.append(static_cast<const char*>(from), tensor.type == "F32" ? 4 : 2);
   }
@@ -245,7 +244,7 @@ TEST(Adapters, speculation_has_the_adapters_of_the_slots) {
 TEST(Adapters, scales_ranks_and_types) {
   const Generator generator = model().generator();
   const auto expect = [&](const Adapter& adapter, int32_t salt) {
-    // What an adapter with the largest rank has left must be gone.
+    // The matrices of an adapter with the largest rank must be gone.
     set(generator, 1, Adapter(9));
     set(generator, 1, adapter);
     EXPECT_EQ(text_of(generator, 1), right_text(wanted_with(1, salt)));
@@ -279,7 +278,7 @@ TEST(Adapters, scales_ranks_and_types) {
 }
 
 TEST(Adapters, half_floats_are_rounded) {
-  using namespace husk::text;
+  using namespace husk;
   for (uint32_t bits = 0; bits < 1 << 16; ++bits) {
     const auto half = static_cast<uint16_t>(bits);
     if ((half & 0x7C00) == 0x7C00 && (half & 0x3FF)) continue;  // NaN
@@ -567,7 +566,7 @@ TEST(Adapters, what_is_wrong_is_named_and_requests_go_on) {
   EXPECT_EQ(husk_generator_set_adapter(nullptr, 1, "", 0, "", 0, &error), HUSK_INVALID_ARGUMENT);
   EXPECT_EQ(husk_generator_remove_adapter(nullptr, 1, &error), HUSK_INVALID_ARGUMENT);
   EXPECT_EQ(husk_generator_adapter_count(nullptr), 0u);
-  // What was set before is still there.
+  // The adapter that was set before is still there.
   run(generator);
   EXPECT_EQ(going.texts[0], right_text(plain));
   EXPECT_EQ(text_of(generator, 1), right_text(wanted_with(1, good.salt())));

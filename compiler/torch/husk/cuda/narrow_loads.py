@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import re
 
-# What may be such a value: below 0, or above 127.
+# A literal may be such a value if it is below 0 or above 127.
 _LITERAL = re.compile(r"\bother=(?:-\d|1[3-9]\d|12[89]|[2-9]\d\d|\d{4})")
 _POINTER = re.compile(r"'(\w+)': '\*([iu])(8|16)'")
 

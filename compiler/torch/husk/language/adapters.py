@@ -182,9 +182,7 @@ class AdaptedDecoder(decoder.Decoder):
     adapters: torch.Tensor | None = None,
   ) -> tuple[torch.Tensor, torch.Tensor]:
     """Decoder.decode with the adapters (int64[n]) of the slots."""
-    if adapters is not None:
-      torch._check(adapters.shape[0] == tokens.shape[0])
-    self._adapters.numbers = adapters
+    self._give(adapters, tokens)
     return super().decode(tokens, positions, span)
 
   def verify(
@@ -195,10 +193,14 @@ class AdaptedDecoder(decoder.Decoder):
     adapters: torch.Tensor | None = None,
   ) -> tuple[torch.Tensor, torch.Tensor]:
     """Decoder.verify with the adapters (int64[n]) of the slots."""
+    self._give(adapters, tokens)
+    return super().verify(tokens, positions, span)
+
+  def _give(self, adapters: torch.Tensor | None, tokens: torch.Tensor) -> None:
+    """Gives the rows of `tokens` their adapters."""
     if adapters is not None:
       torch._check(adapters.shape[0] == tokens.shape[0])
     self._adapters.numbers = adapters
-    return super().verify(tokens, positions, span)
 
   def embed(self, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Decoder.embed, which uses no adapter."""

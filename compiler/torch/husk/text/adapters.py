@@ -148,7 +148,7 @@ class _Read:
   matrices: dict[str, dict[str, Any]]
 
   def scale(self, name: str, rank: int) -> float:
-    """What the matrix B of a layer is multiplied with."""
+    """The factor of the matrix B of a layer."""
     alphas: Mapping[str, float] = self.config.get("alpha_pattern") or {}
     found = (value for end, value in alphas.items() if name == end or name.endswith("." + end))
     alpha = next(found, self.config["lora_alpha"])

@@ -62,7 +62,7 @@ class IntTileProducts {
     if constexpr (R == 2 && P == 2) tiles_.template load<3>(lower + kPanelColumns, kSumBytes);
     for (int64_t s = 0; s < steps; ++s)
       step<R, P>(a + s * kAmxWords * 4, b + s * kAmxWords * kPanelColumns, pitch);
-    // What follows the last ints of a row in memory is multiplied with 0.
+    // The bytes behind the last ints of a row are multiplied with 0.
     if (has_rest) step<R, P>(a + steps * kAmxWords * 4, rest_, kAmxWords * kPanelColumns);
     tiles_.template store<0>(sums, kSumBytes);
     if constexpr (P == 2) tiles_.template store<1>(sums + kPanelColumns, kSumBytes);

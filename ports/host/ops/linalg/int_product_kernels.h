@@ -147,7 +147,7 @@ void add_int_panels(int64_t words, const uint8_t* a, const uint32_t* b, int64_t 
       HUSK_UNROLL
       for (int c = 0; c < P * V; ++c) {
         const uint32_t* from = b + c / V * pitch + d * kPanelColumns + c % V * L;
-        // What follows the last ints of a row in memory is multiplied with 0.
+        // The bytes behind the last ints of a row are multiplied with 0.
         IntRowPair<P * V>::interleave(load_ints(from),
                                       d + 1 < words ? load_ints(from + kPanelColumns) : IntVector{},
                                       right[c]);

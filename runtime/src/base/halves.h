@@ -1,10 +1,10 @@
-// Floats of 16 bits.
+// Floats of 16 bits, and the bits of floats.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 
-namespace husk::text {
+namespace husk {
 
 inline float float_of(uint32_t bits) {
   float result;
@@ -47,4 +47,4 @@ inline uint16_t to_half(float number) {
   return static_cast<uint16_t>(sign | (rest - 0x38000000 + 0xFFF + (rest >> 13 & 1)) >> 13);
 }
 
-}  // namespace husk::text
+}  // namespace husk
