@@ -31,7 +31,7 @@ if TYPE_CHECKING:
   import torch
 
 
-class _Call:
+class Call:
   """A call of a kernel, and the definition of the kernel for it. The call has a value for each
   parameter; known numbers become constants of the kernel. `kernel` is the name of a function in a
   file of kernels."""
@@ -43,7 +43,7 @@ class _Call:
     self.values: dict[str, Any] = {}
     self.aligned: list[str] = []
 
-  def pointer(self, name: str, memory: _Memory, kind: str) -> None:
+  def pointer(self, name: str, memory: Memory, kind: str) -> None:
     """Passes a pointer to elements of Triton's type `kind`."""
     self.signature[name], self.values[name] = f"*{kind}", memory
     if memory.aligned:
@@ -82,9 +82,11 @@ class _Call:
       self.signature[name] = "i32"
       self.aligned = [each for each in self.aligned if each != name]
 
-  def strides(self, prefix: str, dims: Iterable[str], strides: Iterable[Size]) -> None:
+  def strides(self, prefix: str, dims: Iterable[str | None], strides: Iterable[Size]) -> None:
+    """Passes the strides of which the kernel has a name in `dims`."""
     for dim, stride in zip(dims, strides):
-      self.number(f"{prefix}_{dim}", stride)
+      if dim is not None:
+        self.number(f"{prefix}_{dim}", stride)
 
   def launch(
     self,
@@ -96,7 +98,7 @@ class _Call:
   ) -> None:
     """Defines the kernel as `name` and launches it. `sides` are the expressions of a `Grid` over
     `grid_args`."""
-    backend = _backend(self.body)
+    backend = backend_of(self.body)
     source = _sources()[self.kernel]
     configured = {key for config in configs for key in config}
     if missing := set(source.parameters) - set(self.signature) - configured:
@@ -118,13 +120,13 @@ class _Call:
     self.body.launch(call, origin, lambda access, memory: memory.view(self.body, access))
 
 
-def _backend(body: Body) -> CudaKernels:
+def backend_of(body: Body) -> CudaKernels:
   """The kernels of the target. Only CUDA targets write Attention nodes."""
   return cast(CudaKernels, body.backend)
 
 
 @dataclasses.dataclass
-class _Memory:
+class Memory:
   """Memory that a kernel accesses: `offset` and `extent` are bytes. `aligned` says whether its
   address is known to have the alignment that kernels assume."""
 
@@ -134,7 +136,7 @@ class _Memory:
   aligned: bool
 
   @staticmethod
-  def of(body: Body, node: IrNode) -> _Memory:
+  def of(body: Body, node: IrNode) -> Memory:
     """The memory of a tensor."""
     from torch._inductor.virtualized import V
 
@@ -143,7 +145,7 @@ class _Memory:
     buffer, alignment = place.buffer, body.backend.alignment
     offset = sympy.expand(place.offset + view.byte_offset)
     base_aligned = buffer.space != "input" or (buffer.align > 0 and buffer.align % alignment == 0)
-    return _Memory(
+    return Memory(
       buffer,
       offset,
       body.span(view.sizes, view.strides) * view.dtype.itemsize,
@@ -151,14 +153,14 @@ class _Memory:
     )
 
   @staticmethod
-  def new(body: Body, name: str, sizes: Sequence[Size]) -> _Memory:
+  def new(body: Body, name: str, sizes: Sequence[Size]) -> Memory:
     """A new buffer of f32."""
     import torch
     from torch._inductor import ir
 
     strides = ir.FlexibleLayout.contiguous_strides(sizes)
     buffer = body.declare_tensor(name, sizes, strides, torch.float32)
-    return _Memory(buffer, sympy.Integer(0), sympy.prod(sizes) * 4, True)
+    return Memory(buffer, sympy.Integer(0), sympy.prod(sizes) * 4, True)
 
   def view(self, body: Body, access: str) -> hir.View:
     body.record_access(access, self.buffer)
@@ -167,7 +169,7 @@ class _Memory:
     return hir.View(access, self.buffer, body.exprs.int(self.offset), body.exprs.int(self.extent))
 
 
-class _Attention:
+class AttentionCall:
   """The sizes and strides of an Attention node, as if its tensors had rank 4. `inputs` is the
   memory of q, k and v."""
 
@@ -178,9 +180,9 @@ class _Attention:
     self.scales: Sequence[IrNode] = node.scales
     for output in node.outputs:
       extern.declared(body, None, output)
-    self.out, *lse = (_Memory.of(body, output) for output in node.outputs)
+    self.out, *lse = (Memory.of(body, output) for output in node.outputs)
     self.lse = lse[0] if lse else None
-    self.inputs = [_Memory.of(body, tensor) for tensor in (self.query, self.key, self.value)]
+    self.inputs = [Memory.of(body, tensor) for tensor in (self.query, self.key, self.value)]
     (self.batches, self.q_heads, self.queries, size), self.q_strides = shape_of_rank_4(self.query)
     (_, heads, self.keys, _), self.k_strides = shape_of_rank_4(self.key)
     (_, _, _, v_size), self.v_strides = shape_of_rank_4(self.value)
@@ -188,16 +190,16 @@ class _Attention:
     self.heads, self.group = int(heads), int(self.q_heads) // int(heads)
     self.size, self.v_size = int(size), int(v_size)
     self.dtype: torch.dtype = self.query.get_dtype()
-    self.kind = _KINDS[str(self.dtype)]
-    self.kinds = [_KINDS[str(tensor.get_dtype())] for tensor in (self.query, self.key, self.value)]
+    self.kind = kind_of(self.query)
+    self.kinds = [kind_of(tensor) for tensor in (self.query, self.key, self.value)]
     self.rows = self.queries * self.group  # rows of q for each head of k
     self.all_rows = self.batches * self.q_heads * self.queries
     self.origin = body.origin(node.outputs[0])
 
   def tiles(self) -> list[Tiles]:
     """The tiles to choose from, best first."""
-    backend, width = _backend(self.body), max(self.size, self.v_size)
-    rows = _most(self.body, self.rows)
+    backend, width = backend_of(self.body), max(self.size, self.v_size)
+    rows = most(self.body, self.rows)
     candidates = tiles(backend.target, width, self.dtype.itemsize, rows, self.mask is not None)
     if backend.tuning.measures:
       near = neighbours(backend.target, width, self.dtype.itemsize, candidates[0])
@@ -211,7 +213,7 @@ class _Attention:
     from torch._inductor.virtualized import V
 
     if (
-      _backend(self.body).target.capability != 90
+      backend_of(self.body).target.capability != 90
       or self.mask is not None
       or self.scales
       or self.dtype.itemsize != 2
@@ -227,43 +229,50 @@ class _Attention:
       for stride in strides[:3]:
         if not V.graph.sizevars.statically_known_multiple_of(stride, 16):
           return False
-    most = _most(self.body, self.rows)
-    return most is None or most > 256
+    rows = most(self.body, self.rows)
+    return rows is None or rows > 256
 
   def parts(self, block_m: int) -> int:
     """The number of parts into which the keys are split, for blocks of `block_m` rows."""
-    rows = _most(self.body, self.rows)
+    rows = most(self.body, self.rows)
     if rows is None or rows > 64:
       return 1
     blocks = torch_compat.size_hint(self.batches) * self.heads * -(-rows // block_m)
-    keys = _most(self.body, self.keys, 2**20) or torch_compat.size_hint(self.keys)
-    return splits(_backend(self.body).target, blocks, keys)
+    keys = most(self.body, self.keys, 2**20) or torch_compat.size_hint(self.keys)
+    return splits(backend_of(self.body).target, blocks, keys)
 
 
 # Triton's names of types by PyTorch's.
-_KINDS = {f"torch.{dtypes.TORCH[name]}": triton for name, triton in dtypes.TRITON.items()} | {
+KINDS = {f"torch.{dtypes.TORCH[name]}": triton for name, triton in dtypes.TRITON.items()} | {
   "torch.float8_e4m3fn": "fp8e4nv"
 }
+
+BATCH_HEAD_ROW = ("batch", "head", "row")
+
+
+def kind_of(tensor: IrNode) -> str:
+  """Triton's name of the type of a tensor's elements."""
+  return KINDS[str(tensor.get_dtype())]
 
 
 def launch(body: Body, node: IrNode) -> None:
   """Writes the launches of an Attention node."""
-  attention = _Attention(body, node)
+  attention = AttentionCall(body, node)
   candidates = attention.tiles()
   parts = attention.parts(candidates[0].m)
   hopper = parts == 1 and attention.suits_hopper()
-  call = _Call(body, "attention_hopper" if hopper else "attention")
+  call = Call(body, "attention_hopper" if hopper else "attention")
   input_strides = (attention.q_strides, attention.k_strides, attention.v_strides)
   for name, memory, kind, strides in zip(
     "qkv", attention.inputs, attention.kinds, input_strides, strict=True
   ):
     call.pointer(name, memory, kind)
-    call.strides(name, _BATCH_HEAD_ROW, strides)
+    call.strides(name, BATCH_HEAD_ROW, strides)
   partial = None
   if parts == 1:
-    _write_results(call, attention)
+    write_results(call, attention)
   else:
-    partial = _write_parts(call, attention, parts)
+    partial = write_parts(call, attention, parts)
   call.rows("queries", attention.queries, attention.group)
   call.rows("keys", attention.keys)
   call.constant(
@@ -281,7 +290,7 @@ def launch(body: Body, node: IrNode) -> None:
   if hopper:
     _launch_hopper(call, attention, name)
     return
-  _mask(call, attention)
+  pass_mask(call, attention)
   _scales(call, attention)
   if parts == 1:
     call.constant(out_split=0, lse_split=0)
@@ -294,7 +303,7 @@ def launch(body: Body, node: IrNode) -> None:
     V_FIRST=v_first,
     V_REST=v_rest,
     PRECISION=precision(attention.dtype),
-    CACHE=cache(_backend(body).target),
+    CACHE=cache(backend_of(body).target),
   )
   configs = [
     {
@@ -314,13 +323,13 @@ def launch(body: Body, node: IrNode) -> None:
     attention.origin,
   )
   if partial is not None:
-    _join(attention, parts, *partial)
+    join(attention, parts, *partial)
 
 
-def _launch_hopper(call: _Call, attention: _Attention, name: str) -> None:
+def _launch_hopper(call: Call, attention: AttentionCall, name: str) -> None:
   pairs = attention.batches * attention.heads
   call.rows("pairs", pairs)
-  blocks = _backend(call.body).target.multi_processor_count
+  blocks = backend_of(call.body).target.multi_processor_count
   call.launch(
     name,
     [_hopper(attention.size)],
@@ -349,42 +358,43 @@ def _hopper(size: int) -> dict[str, Any]:
   }
 
 
-_BATCH_HEAD_ROW = ("batch", "head", "row")
-
-
-def _mask(call: _Call, attention: _Attention) -> None:
-  """Passes the mask and its strides."""
+def pass_mask(
+  call: Call,
+  attention: AttentionCall,
+  dims: Sequence[str | None] = (*BATCH_HEAD_ROW, "column"),
+) -> None:
+  """Passes the mask and its strides, those of which the kernel has a name in `dims`."""
   strides: Sequence[Size] = [0, 0, 0, 0]
   if attention.mask is None:
     call.constant(mask=None)
   else:
-    memory = _Memory.of(attention.body, attention.mask)
-    call.pointer("mask", memory, _KINDS[str(attention.mask.get_dtype())])
+    memory = Memory.of(attention.body, attention.mask)
+    call.pointer("mask", memory, kind_of(attention.mask))
     strides = _mask_strides(attention.mask, len(nodes.node_view(attention.query).sizes))
-  call.strides("mask", (*_BATCH_HEAD_ROW, "column"), strides)
+  call.strides("mask", dims, strides)
 
 
-def _scales(call: _Call, attention: _Attention) -> None:
+def _scales(call: Call, attention: AttentionCall) -> None:
   """Passes the scales of keys and values and their strides."""
   for number, name in enumerate(("k_scale", "v_scale")):
     strides: Sequence[Size] = [0, 0, 0]
     if attention.scales:
       tensor = attention.scales[number]
-      call.pointer(name, _Memory.of(attention.body, tensor), "fp32")
+      call.pointer(name, Memory.of(attention.body, tensor), "fp32")
       strides = nodes.node_view(tensor).strides
     else:
       call.constant(**{name: None})
-    call.strides(name, _BATCH_HEAD_ROW, strides)
+    call.strides(name, BATCH_HEAD_ROW, strides)
 
 
-def _write_results(call: _Call, attention: _Attention) -> None:
+def write_results(call: Call, attention: AttentionCall) -> None:
   """Lets a kernel write the results of the node."""
   call.pointer("out", attention.out, attention.kind)
-  call.strides("out", _BATCH_HEAD_ROW, attention.out_strides)
+  call.strides("out", BATCH_HEAD_ROW, attention.out_strides)
   _write_lse(call, attention)
 
 
-def _write_lse(call: _Call, attention: _Attention) -> None:
+def _write_lse(call: Call, attention: AttentionCall) -> None:
   """Lets a kernel write the log-sum-exp, if the node has one."""
   if attention.lse:
     call.pointer("lse", attention.lse, "fp32")
@@ -392,16 +402,18 @@ def _write_lse(call: _Call, attention: _Attention) -> None:
     call.constant(lse=None)
 
 
-def _write_parts(call: _Call, attention: _Attention, parts: int) -> tuple[_Memory, _Memory]:
+def write_parts(
+  call: Call, attention: AttentionCall, parts: int, dims: Sequence[str] = BATCH_HEAD_ROW
+) -> tuple[Memory, Memory]:
   """Lets the kernel write the result and the weight of each part of the keys. Returns the memory of
   both."""
   sizes = [parts, attention.batches, attention.q_heads, attention.queries]
-  results = _Memory.new(attention.body, "attention_parts", [*sizes, attention.v_size])
-  weights = _Memory.new(attention.body, "attention_weights", sizes)
+  results = Memory.new(attention.body, "attention_parts", [*sizes, attention.v_size])
+  weights = Memory.new(attention.body, "attention_weights", sizes)
   head_stride = attention.queries * attention.v_size
   call.pointer("out", results, "fp32")
   call.strides(
-    "out", _BATCH_HEAD_ROW, [attention.q_heads * head_stride, head_stride, attention.v_size]
+    "out", dims, [attention.q_heads * head_stride, head_stride, attention.v_size]
   )
   call.number("out_split", attention.all_rows * attention.v_size)
   call.pointer("lse", weights, "fp32")
@@ -409,16 +421,16 @@ def _write_parts(call: _Call, attention: _Attention, parts: int) -> tuple[_Memor
   return results, weights
 
 
-def _join(attention: _Attention, parts: int, results: _Memory, weights: _Memory) -> None:
+def join(attention: AttentionCall, parts: int, results: Memory, weights: Memory) -> None:
   """Launches the kernel that makes the node's results of those of the parts."""
-  call = _Call(attention.body, "attention_joined")
+  call = Call(attention.body, "attention_joined")
   call.pointer("parts", results, "fp32")
   call.pointer("weights", weights, "fp32")
   call.pointer("out", attention.out, attention.kind)
   _write_lse(call, attention)
   call.number("rows", attention.all_rows)
   call.number("queries", attention.queries)
-  call.strides("out", _BATCH_HEAD_ROW, attention.out_strides)
+  call.strides("out", BATCH_HEAD_ROW, attention.out_strides)
   call.constant(
     HEADS=int(attention.q_heads),
     SPLITS=parts,
@@ -443,7 +455,7 @@ def precision(dtype: torch.dtype) -> str:
   return "tf32x3" if dtype == torch.float32 else "ieee"
 
 
-def _most(body: Body, rows: Size, largest: int = 2**16) -> int | None:
+def most(body: Body, rows: Size, largest: int = 2**16) -> int | None:
   """An upper bound of a number; None if it is unknown, or above `largest`."""
   from torch.utils._sympy.value_ranges import bound_sympy
 
@@ -468,9 +480,9 @@ class _Source:
 
 @functools.cache
 def _sources() -> dict[str, _Source]:
-  """The kernels of both files by name."""
+  """The kernels of all files by name."""
   sources = {}
-  for file in ("kernel.py", "hopper_kernel.py"):
+  for file in ("kernel.py", "hopper_kernel.py", "step_kernel.py"):
     text = torch_compat.gluon((pathlib.Path(__file__).parent / file).read_text())
     for node in ast.parse(text).body:
       if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):

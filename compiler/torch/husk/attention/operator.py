@@ -457,21 +457,15 @@ def _lowered(
 ) -> Any:
   import torch
   from torch._inductor import ir
-  from torch._inductor.virtualized import V
 
-  inputs = [_dense(tensor) for tensor in (query, key, value)]
+  inputs = [dense(tensor) for tensor in (query, key, value)]
   if key_scales is not None and value_scales is not None:
     inputs += [realized(key_scales), realized(value_scales)]
   if mask is not None:
     inputs.append(realized(mask))
   node = _node_class()(inputs, key_scales is not None, causal, scale)
   size = [*query.get_size()[:-1], value.get_size()[-1]]
-  # The layout of an output of the program is fixed. Operators that use another result can mostly
-  # take it as the heads of each query without a copy.
-  current: Any = V.graph.current_node
-  if list(order) == [0, 1, 2, 3] and not any(user.op == "output" for user in current.users):
-    order = [0, 2, 1, 3]
-  outputs = [(query.get_dtype(), size, dense_strides(size, order))]
+  outputs = [(query.get_dtype(), size, dense_strides(size, order_of_result(order)))]
   if with_lse:
     lse_size = size[:-1]
     outputs.append((torch.float32, lse_size, ir.FlexibleLayout.contiguous_strides(lse_size)))
@@ -485,7 +479,19 @@ def _lowered(
   return results if with_lse else results[0]
 
 
-def _dense(tensor: InductorObject) -> InductorObject:
+def order_of_result(order: Sequence[int]) -> Sequence[int]:
+  """The order in memory of the dimensions of the node that is being lowered. The layout of an
+  output of the program is fixed. Operators that use another result can mostly take it as the heads
+  of each query without a copy."""
+  from torch._inductor.virtualized import V
+
+  current: Any = V.graph.current_node
+  if list(order) == [0, 1, 2, 3] and not any(user.op == "output" for user in current.users):
+    return [0, 2, 1, 3]
+  return order
+
+
+def dense(tensor: InductorObject) -> InductorObject:
   """A tensor in memory whose rows are dense."""
   from torch._inductor import ir
   from torch._inductor.virtualized import V

@@ -193,6 +193,17 @@ class CudaKernels(Backend):
     """Forgets the names of kernels, which are Inductor's and begin anew in every function."""
     self._names = {}
 
+  def assert_number(self, text: str) -> int:
+    """The number of an assert of a kernel of Husk's, which the kernel stores in asserts.PARAMETER
+    where the assert does not hold. `text` begins with the name of the kernel. 0 if asserts are
+    off."""
+    if self.assert_mode == "off":
+      return 0
+    line = f"kernel {self.prefix}{text}"
+    if line not in self.texts:
+      self.texts.append(line)
+    return self.texts.index(line) + 1
+
   def define_kernel(self, name: str, body: str, metadata: str | None = None) -> None:
     """Compiles the kernel of a KernelDefinitionLine."""
     symbol, source = source_of(name, body)
@@ -431,6 +442,7 @@ class CudaKernels(Backend):
       and not kernel.triggers_early
       and (
         bool(kernel.early and definition.is_early)
+        or pdl.EARLY in definition.source
         or pdl.triggers_early(self.trigger, definition.largest_grid, count)
       )
       and pdl.may_trigger(kernel.ptx)

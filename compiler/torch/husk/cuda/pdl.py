@@ -40,6 +40,9 @@ TRIGGERS = ("never", "small")
 # The line of a kernel before which it reads constants alone.
 PLACE = "# The wait for the preceding kernel stands here."
 
+# The line of a kernel that triggers early, although it reads nothing before it waits.
+EARLY = "# The successors of this kernel start early."
+
 _WAIT = "tl.extra.cuda.gdc_wait()"
 _TRIGGER = "tl.extra.cuda.gdc_launch_dependents()"
 

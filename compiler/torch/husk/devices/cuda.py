@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import hir, libraries, quantized
-from ..attention import launch
+from ..attention import launch, step, step_launch
 from ..attention import operator as attention
 from ..cuda import (
   eight_bits,
@@ -150,7 +150,7 @@ class Cuda(Device):
     weights: FunctionConstants,
     names: hir.Names,
   ) -> hir.Variant:
-    nodes = launch.NODES if self.attention == "flash" else None
+    nodes = {**launch.NODES, **step_launch.NODES} if self.attention == "flash" else None
     writer = self.writer(signature, weights, names, nodes)
 
     def write(wrapper: InductorObject, found: list[Assumption]) -> hir.Variant:
@@ -177,6 +177,8 @@ class Cuda(Device):
     with_rows = few_rows.rewrite(exported, self.description)
     if with_rows is not exported:
       exported, prepared = with_rows, capture.prepared
+    if flash and self.kernels.assert_mode != "trap":
+      exported = step.rewrite(exported)
     with (
       fake_cuda.cuda(self.description, self.gemm_set, self.tuning, self.operators.check),
       decompositions.kernels(self.inductor_type, self.libraries),
@@ -206,6 +208,7 @@ class Cuda(Device):
             else products.lowerings_beside_cudnn()
           ),
           **(attention.lowerings() if flash else {}),
+          **(step.lowerings() if flash else {}),
         },
         sdpa=functools.partial(attention.replacement, attention.CUDA) if flash else None,
         rewrite=functools.partial(_without_complex, weights, self.libraries.fft == "cufft")

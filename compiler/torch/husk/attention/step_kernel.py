@@ -1,0 +1,137 @@
+"""Attention of one new token of each sequence to a cache that does not have its key yet: a Triton
+kernel. attention/step_launch.py compiles its text with the constants of one call, like kernel.py,
+whose words it shares: a *head* is one of k's and v's heads, and GROUP heads of q share it.
+
+The kernel turns queries and the new key by their positions (rotary embedding), writes the new key and
+value to the cache, and takes them from where the projections left them. So a step needs no kernel
+for any of this.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def attention_step(q, k, v, new_k, new_v, cosine, sine, positions, mask, out, lse, husk_asserts,
+                   factor: tl.constexpr, keys, q_batch, q_head, k_batch, k_head, k_row,
+                   v_batch, v_head, v_row, new_k_batch, new_k_head, new_v_batch, new_v_head,
+                   cosine_batch, sine_batch, position_batch,
+                   mask_batch, mask_head, mask_column,
+                   out_batch, out_head, out_split, lse_split,
+                   HEADS: tl.constexpr, GROUP: tl.constexpr, CAPACITY: tl.constexpr,
+                   FROM_END: tl.constexpr, ASSERT: tl.constexpr, SPLITS: tl.constexpr,
+                   SIZE: tl.constexpr, V_SIZE: tl.constexpr, PRECISION: tl.constexpr,
+                   BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+  """Program 0 is a head of a batch, program 1 one of SPLITS parts of the keys.
+
+  Each batch has one query, at the position `positions` (i64). The rows of the cache (`k` and `v`) at
+  this position become `new_k`, turned, and `new_v`. The first `keys` of its CAPACITY rows are read.
+  With FROM_END, a position below 0 counts from CAPACITY. A position that the cache does not have
+  is not written; its number ASSERT goes to `husk_asserts` then (None: nothing is checked).
+  `cosine` and `sine` (or None) have a number for each element: element d of a row x becomes
+  x[d] * cosine[d] + y[d] * sine[d], where y is the second half of x, negative, and then its first
+  half. `mask` (bool, float or None) has a number for each head of q and key. SIZE and V_SIZE are
+  powers of two.
+
+  With one part, `out` is the result. With more, `out` gets an f32 result of each part and `lse` its
+  weight in units of log2, `out_split` and `lse_split` elements apart, for `attention_joined`.
+  """
+  # The successors of this kernel start early.
+  pair = tl.program_id(0)
+  batch = (pair // HEADS).to(tl.int64)
+  head = (pair % HEADS).to(tl.int64)
+  rows = tl.arange(0, BLOCK_M)
+  row = head * GROUP + tl.minimum(rows, GROUP - 1)     # rows after the last one are not stored
+  column = tl.arange(0, SIZE)
+  v_column = tl.arange(0, V_SIZE)
+  k += batch * k_batch + head * k_head
+  v += batch * v_batch + head * v_head
+  new_k += batch * new_k_batch + head * new_k_head
+  q += batch * q_batch
+  position = tl.load(positions + batch * position_batch)
+  if FROM_END:
+    position = tl.where(position < 0, position + CAPACITY, position)
+  exists = (position >= 0) & (position < CAPACITY)
+  if husk_asserts is not None:
+    tl.store(husk_asserts, ASSERT, exists == 0)
+
+  if cosine is None:
+    query = tl.load(q + row[:, None] * q_head + column[None, :])
+    key = tl.load(new_k + column).to(tl.float32)
+  else:
+    half = SIZE // 2
+    other = tl.where(column < half, column + half, column - half)
+    cosines = tl.load(cosine + batch * cosine_batch + column).to(tl.float32)
+    sines = tl.load(sine + batch * sine_batch + column).to(tl.float32)
+    sines = tl.where(column < half, -sines, sines)
+    first = tl.load(q + row[:, None] * q_head + column[None, :]).to(tl.float32)
+    second = tl.load(q + row[:, None] * q_head + other[None, :]).to(tl.float32)
+    query = (first * cosines[None, :] + second * sines[None, :]).to(q.dtype.element_ty)
+    key = tl.load(new_k + column).to(tl.float32) * cosines
+    key += tl.load(new_k + other).to(tl.float32) * sines
+  key = key.to(k.dtype.element_ty)
+  value = tl.load(new_v + batch * new_v_batch + head * new_v_head + v_column)
+  # Each part leaves the row of the new key out of the keys that it reads, so any may write it.
+  is_first = tl.program_id(1) == 0
+  at = tl.where(exists, position, 0)
+  tl.store(k + at * k_row + column, key, mask=(column >= 0) & exists & is_first)
+  tl.store(v + at * v_row + v_column, value, mask=(v_column >= 0) & exists & is_first)
+
+  begin, end = 0, keys
+  if SPLITS > 1:
+    part = tl.cdiv(tl.cdiv(keys, SPLITS), BLOCK_N) * BLOCK_N
+    begin = tl.program_id(1) * part
+    end = tl.minimum(end, begin + part)
+
+  # The first part begins with the new key, if it is among the keys that are read and seen.
+  is_here = exists & (position < keys) & is_first
+  top = tl.sum(query.to(tl.float32) * key.to(tl.float32)[None, :], 1) * factor
+  if mask is not None:
+    mask += batch * mask_batch
+    mask_at = mask + row * mask_head
+    seen_at = mask_at + position * mask_column
+    if mask.dtype.element_ty == tl.int1:
+      top = tl.where(tl.load(seen_at, mask=is_here, other=0), top, float("-inf"))
+    else:
+      top += tl.load(seen_at, mask=is_here, other=0.0).to(tl.float32) * 1.4426950408889634
+  top = tl.where(is_here, top, float("-inf"))
+  total = tl.where(top == float("-inf"), 0.0, 1.0)
+  result = total[:, None] * value.to(tl.float32)[None, :]
+
+  inside = tl.arange(0, BLOCK_N)
+  for start in tl.range(begin, end, BLOCK_N):
+    far = tl.cast(start, tl.int64)
+    there = (inside < end - start) & (inside != position - start)
+    k_tile = tl.load(k + far * k_row + (inside * k_row)[:, None] + column[None, :],
+                     mask=there[:, None], other=0.0)
+    scores = tl.dot(query, tl.trans(k_tile), input_precision=PRECISION) * factor
+    seen = there[None, :]
+    if mask is not None:
+      tile_at = mask_at[:, None] + far * mask_column + (inside * mask_column)[None, :]
+      mask_tile = tl.load(tile_at, mask=there[None, :], other=0)
+      if mask.dtype.element_ty == tl.int1:
+        seen = seen & mask_tile
+      else:
+        scores += mask_tile.to(tl.float32) * 1.4426950408889634
+    scores = tl.where(seen, scores, float("-inf"))
+    new_top = tl.maximum(top, tl.max(scores, 1))
+    base = tl.where(new_top == float("-inf"), 0.0, new_top)     # 0 in a row that has seen no key
+    exponentials = tl.exp2(scores - base[:, None])
+    shrunk = tl.exp2(top - base)
+    total = total * shrunk + tl.sum(exponentials, 1)
+    v_tile = tl.load(v + far * v_row + (inside * v_row)[:, None] + v_column[None, :],
+                     mask=there[:, None], other=0.0)
+    result = tl.dot(exponentials.to(v_tile.dtype), v_tile, result * shrunk[:, None],
+                    input_precision=PRECISION)
+    top = new_top
+
+  # A row that sees no key gives zeros.
+  result *= (1.0 / tl.where(total == 0.0, 1.0, total))[:, None]
+  stored = rows < GROUP
+  out += batch * out_batch
+  if SPLITS > 1:
+    out += tl.program_id(1).to(tl.int64) * out_split
+    at = (batch * HEADS) * GROUP + row + tl.program_id(1).to(tl.int64) * lse_split
+    tl.store(lse + at, top + tl.log2(total), stored)
+  tl.store(out + row[:, None] * out_head + v_column[None, :], result.to(out.dtype.element_ty),
+           mask=stored[:, None])

@@ -1,0 +1,223 @@
+"""Attention of a step of decoding (attention/step.py): what becomes the operator, and what the whole
+computes by Triton's interpreter."""
+
+import copy
+import re
+
+import pytest
+import torch
+from cuda_numerics import close, computed
+from function_module import FunctionModule
+from husk.attention import operator, step, step_launch
+from torch.nn import functional as F
+
+SDPA = F.scaled_dot_product_attention
+ATEN = torch.ops.aten
+NAMES = ("q", "k", "v", "place", "cosine", "sine", "span")
+
+
+def turned(x, cosine, sine):
+  one, other = x.chunk(2, -1)
+  return x * cosine + torch.cat([-other, one], -1) * sine
+
+
+def turned_by_slices(x, cosine, sine):
+  half = x.shape[-1] // 2
+  return (torch.cat((-x[..., half:], x[..., :half]), dim=-1) * sine) + x * cosine
+
+
+def one_place(self, q, k, v, place, cosine, sine):
+  """A token of each batch, all at one place."""
+  self.keys.index_copy_(2, place, turned(k, cosine, sine))
+  self.values.index_copy_(2, place, v)
+  mask = torch.arange(self.keys.shape[2])[None] <= place[:, None]
+  return SDPA(turned(q, cosine, sine), self.keys, self.values, mask, enable_gqa=True)
+
+
+def slots(self, q, k, v, place, cosine, sine, span):
+  """A token of each of the first slots, each at a place of its own. A number is added to scores."""
+  torch._check(span < self.keys.shape[2])
+  rows = torch.arange(q.shape[0])[:, None]
+  k, q = (turned_by_slices(x, cosine, sine) for x in (k, q))
+  ATEN.index_put_(self.keys, (rows, None, place[:, None]), k.transpose(1, 2))
+  ATEN.index_put_(self.values, (rows, None, place[:, None]), v.transpose(1, 2))
+  keys, values = (x[: q.shape[0], :, :span] for x in (self.keys, self.values))
+  mask = torch.where(torch.arange(span)[None] <= place[:, None], 0.5, float("-inf")).to(q.dtype)
+  return SDPA(q, keys, values, mask[:, None, None], enable_gqa=True)
+
+
+def no_rotation(self, q, k, v, place):
+  self.keys.index_copy_(2, place, k)
+  self.values.index_copy_(2, place, v)
+  return SDPA(q, self.keys, self.values, enable_gqa=True)
+
+
+def model_of(function, rows, positions=40, heads=2, size=16, v_size=16, dtype=torch.float32):
+  return FunctionModule(
+    function,
+    keys=torch.randn(rows, heads, positions, size).to(dtype),
+    values=torch.randn(rows, heads, positions, v_size).to(dtype),
+  )
+
+
+def call(batch, place, *more, heads=2, group=3, size=16, v_size=16, dtype=torch.float32):
+  def new(heads, size):
+    return torch.randn(batch, heads, 1, size).to(dtype)
+
+  angles = torch.rand(batch, 1, 1, size) * 6
+  rotation = [each.to(dtype) for each in (angles.cos(), angles.sin())]
+  tensors = new(heads * group, size), new(heads, size), new(heads, v_size)
+  return *tensors, torch.tensor(place), *rotation, *more
+
+
+def check(folder, model, calls, shapes=None, tolerance=1e-5):
+  """Compares calls, one after another on the same caches, with those of eager mode."""
+  eager = copy.deepcopy(model)
+  right = [eager(*call) for call in calls]
+  runs = [dict(zip(NAMES, call)) for call in calls]
+  found = computed(model, calls[0], shapes, runs, folder)
+  text = (folder / "model.hir").read_text()
+  assert re.search(r"launch \S*attention_step", text) and "write keys" not in text
+  for result, wanted in zip(found, right, strict=True):
+    close(next(iter(result.values())), wanted, tolerance)
+  return text
+
+
+@pytest.mark.parametrize(
+  "dtype, tolerance", [(torch.float32, 1e-5), (torch.float16, 3e-3), (torch.bfloat16, 3e-2)]
+)
+def test_tokens_of_one_place(dtype, tolerance, tmp_path):
+  torch.manual_seed(0)
+  calls = [call(2, [at], dtype=dtype) for at in (0, 1, 17, 39, 17)]
+  check(tmp_path, model_of(one_place, 2, dtype=dtype), calls, tolerance=tolerance)
+
+
+@pytest.mark.parametrize("sizes", [(16, 32), (64, 16)])
+def test_values_of_another_size(sizes, tmp_path):
+  torch.manual_seed(0)
+  size, v_size = sizes
+  model = model_of(one_place, 1, size=size, v_size=v_size)
+  check(tmp_path, model, [call(1, [at], size=size, v_size=v_size) for at in (5, 6)])
+
+
+B = torch.export.Dim("b", min=1, max=4)
+OF_SLOTS = ({0: B}, {0: B}, {0: B}, {0: B}, {0: B}, {0: B}, torch.export.Dim.DYNAMIC)
+
+
+def test_slots_at_places_of_their_own(tmp_path):
+  torch.manual_seed(0)
+  calls = [
+    call(3, [5, 0, 11], 12),
+    call(3, [6, 1, 12], 13),
+    call(2, [7, 2], 39),
+    call(1, [-40], 3),
+    call(4, [-1, 3, 13, 0], 14),  # the first place is not among those that are read
+  ]
+  check(tmp_path, model_of(slots, 4), calls, OF_SLOTS)
+
+
+def test_one_slot(tmp_path):
+  torch.manual_seed(0)
+  calls = [call(1, [5], 12), call(1, [6], 7), call(1, [38], 39)]
+  shapes = (*[None] * 6, torch.export.Dim.DYNAMIC)
+  check(tmp_path, model_of(slots, 1), calls, shapes)
+
+
+def test_rows_that_are_not_turned(tmp_path):
+  torch.manual_seed(0)
+  calls = [call(2, [at])[:4] for at in (0, 39)]
+  text = check(tmp_path, model_of(no_rotation, 2), calls)
+  assert "attention_step_f32_16 " in text
+
+
+def test_parts_of_the_keys(tmp_path, monkeypatch):
+  torch.manual_seed(0)
+  monkeypatch.setattr(step_launch, "splits", lambda *_: 3)
+  monkeypatch.setattr(step_launch, "_KEYS_OF_A_PART", 100)
+  calls = [call(2, [at]) for at in (0, 1, 128, 255, 256, 299)]
+  text = check(tmp_path, model_of(one_place, 2, positions=300), calls)
+  assert "attention_joined" in text
+
+
+def test_a_place_that_the_cache_does_not_have(tmp_path):
+  """It is not written, and the result is that of the keys that are there."""
+  torch.manual_seed(0)
+  model = model_of(one_place, 1)
+  before = copy.deepcopy(model)
+  last = call(1, [39])
+  calls = [call(1, [40]), call(1, [-1]), last]
+  found = computed(model, calls[0], None, [dict(zip(NAMES, each)) for each in calls], tmp_path)
+  close(next(iter(found[-1].values())), before(*last))
+  text = (tmp_path / "model.hir").read_text()
+  assert "attention_step_f32_16_rotary_mask: index out of bounds: 0 <= position < 40" in text
+
+
+# What stays as it is
+
+
+def read_again(self, q, k, v, place):
+  self.keys.index_copy_(2, place, k)
+  self.values.index_copy_(2, place, v)
+  return SDPA(q, self.keys, self.values, enable_gqa=True) + self.keys.sum()
+
+
+def other_places(self, q, k, v, place):
+  self.keys.index_copy_(2, place, k)
+  self.values.index_copy_(2, place + 1, v)
+  return SDPA(q, self.keys, self.values, enable_gqa=True)
+
+
+def read_from_the_second(self, q, k, v, place):
+  self.keys.index_copy_(2, place, k)
+  self.values.index_copy_(2, place, v)
+  return SDPA(q, self.keys[:, :, 1:], self.values[:, :, 1:], enable_gqa=True)
+
+
+def accumulated(self, q, k, v, place):
+  rows = torch.arange(2)[:, None]
+  places = place[:, None] + rows * 0
+  ATEN.index_put_(self.keys, (rows, None, places), k.transpose(1, 2), True)
+  ATEN.index_put_(self.values, (rows, None, places), v.transpose(1, 2), True)
+  return SDPA(q, self.keys, self.values, enable_gqa=True)
+
+
+def other_rows(self, q, k, v, place):
+  rows = torch.tensor([[1], [0]])
+  places = place[:, None] + rows * 0
+  ATEN.index_put_(self.keys, (rows, None, places), k.transpose(1, 2))
+  ATEN.index_put_(self.values, (rows, None, places), v.transpose(1, 2))
+  return SDPA(q, self.keys, self.values, enable_gqa=True)
+
+
+def only_the_query_is_turned(self, q, k, v, place):
+  self.keys.index_copy_(2, place, k)
+  self.values.index_copy_(2, place, v)
+  turned_query = turned(q, self.cosine, self.cosine)
+  return SDPA(turned_query, self.keys, self.values, enable_gqa=True)
+
+
+@pytest.mark.parametrize(
+  "function",
+  [
+    read_again,
+    other_places,
+    read_from_the_second,
+    accumulated,
+    other_rows,
+    only_the_query_is_turned,
+  ],
+)
+def test_other_forms_stay(function):
+  model = model_of(function, 2)
+  model.register_buffer("cosine", torch.rand(16))
+  with torch.no_grad():
+    program = torch.export.export(model, call(2, [3])[:4])
+  program = operator.rewrite(program, None)
+  assert step.rewrite(program) is program
+
+
+def test_a_head_that_is_no_power_of_two_stays():
+  with torch.no_grad():
+    program = torch.export.export(model_of(no_rotation, 2, size=24), call(2, [3], size=24)[:4])
+  program = operator.rewrite(program, None)
+  assert step.rewrite(program) is program
