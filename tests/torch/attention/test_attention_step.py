@@ -8,7 +8,7 @@ import pytest
 import torch
 from cuda_numerics import close, computed
 from function_module import FunctionModule
-from husk.attention import operator, step, step_launch
+from husk.attention import bounds, operator, step, step_launch
 from torch.nn import functional as F
 
 SDPA = F.scaled_dot_product_attention
@@ -44,6 +44,18 @@ def slots(self, q, k, v, place, cosine, sine, span):
   keys, values = (x[: q.shape[0], :, :span] for x in (self.keys, self.values))
   mask = torch.where(torch.arange(span)[None] <= place[:, None], 0.5, float("-inf")).to(q.dtype)
   return SDPA(q, keys, values, mask[:, None, None], enable_gqa=True)
+
+
+def window(self, q, k, v, place, cosine, sine, span):
+  """Slots of which each sees its last five positions."""
+  torch._check(span < self.keys.shape[2])
+  rows = torch.arange(q.shape[0])[:, None]
+  ATEN.index_put_(self.keys, (rows, None, place[:, None]), k.transpose(1, 2))
+  ATEN.index_put_(self.values, (rows, None, place[:, None]), v.transpose(1, 2))
+  keys, values = (x[: q.shape[0], :, :span] for x in (self.keys, self.values))
+  at, query = torch.arange(span)[None, None, None], place[:, None, None, None]
+  seen = (at <= query) & (at > query - 5)
+  return SDPA(q, keys, values, seen, enable_gqa=True)
 
 
 def no_rotation(self, q, k, v, place):
@@ -130,13 +142,24 @@ def test_rows_that_are_not_turned(tmp_path):
   assert "attention_step_f32_16 " in text
 
 
-def test_parts_of_the_keys(tmp_path, monkeypatch):
+def test_a_window(tmp_path):
   torch.manual_seed(0)
-  monkeypatch.setattr(step_launch, "splits", lambda *_: 3)
-  monkeypatch.setattr(step_launch, "_KEYS_OF_A_PART", 100)
-  calls = [call(2, [at]) for at in (0, 1, 128, 255, 256, 299)]
-  text = check(tmp_path, model_of(one_place, 2, positions=300), calls)
-  assert "attention_joined" in text
+  calls = [call(3, [5, 0, 38], 39), call(3, [3, 4, 4], 5), call(3, [30, 5, 2], 31)]
+  text = check(tmp_path, model_of(window, 3), calls, (*[None] * 6, torch.export.Dim.DYNAMIC))
+  assert "attention_step_f32_16 " in text
+
+
+@pytest.mark.parametrize("heads, group", [(2, 3), (1, 1)])
+def test_parts_of_the_keys(heads, group, tmp_path, monkeypatch):
+  """Of five parts, as many have keys as there are places to see."""
+  torch.manual_seed(0)
+  monkeypatch.setattr(step_launch, "_KEYS_OF_A_PART", 16)
+  monkeypatch.setattr(step_launch, "_MOST_PARTS", 5)
+  kinds = {"heads": heads, "group": group}
+  calls = [call(2, [at], **kinds) for at in (0, 15, 16, 31, 32, 70, 98, 99)]
+  text = check(tmp_path, model_of(one_place, 2, positions=100, heads=heads), calls)
+  assert re.search(r"state husk.counters i32 \[\d\] fill 0", text)
+  assert re.search(r"launch \S*attention_step\S* grid \(\d, 5, 1\)", text), text[-3000:]
 
 
 def test_a_place_that_the_cache_does_not_have(tmp_path):
@@ -149,7 +172,46 @@ def test_a_place_that_the_cache_does_not_have(tmp_path):
   found = computed(model, calls[0], None, [dict(zip(NAMES, each)) for each in calls], tmp_path)
   close(next(iter(found[-1].values())), before(*last))
   text = (tmp_path / "model.hir").read_text()
-  assert "attention_step_f32_16_rotary_mask: index out of bounds: 0 <= position < 40" in text
+  assert "attention_step_f32_16_rotary: index out of bounds: 0 <= position < 40" in text
+
+
+# Masks
+
+
+def test_masks_of_positions():
+  def bound(function, *shape):
+    count = shape[-1]
+    model = FunctionModule(lambda self, place: function(torch.arange(count), place).expand(shape))
+    program = torch.export.export(model, (torch.arange(shape[0]),))
+    nodes = list(program.graph.nodes)
+    (mask,) = nodes[-1].args[0]
+    place = next(node for node in nodes if node.op == "placeholder")
+    return bounds.window(mask, place, count)
+
+  def column(place):
+    return place[:, None, None, None]
+
+  shape = 3, 1, 1, 8
+  assert bound(lambda at, place: at <= column(place), *shape) == 0
+  assert bound(lambda at, place: column(place) >= at, *shape) == 0
+  assert bound(lambda at, place: at[None] <= place[:, None], 1, 8) == 0
+  assert bound(lambda at, place: (at <= column(place)) & (at > column(place) - 4), *shape) == 4
+  everywhere = torch.Tensor.new_ones
+  assert bound(lambda at, place: everywhere(at, 1, dtype=torch.bool) & (at <= column(place)), *shape) == 0
+  assert bound(lambda at, place: at <= column(place) + torch.arange(1), *shape) == 0
+  for other in (
+    lambda at, place: at < column(place),
+    lambda at, place: at >= column(place),
+    lambda at, place: at > column(place) - 4,
+    lambda at, place: (at <= column(place)) | (at == 0),
+    lambda at, place: at <= column(place) - 1,
+    lambda at, place: at + 1 <= column(place),
+    lambda at, place: at <= column(place) + 1,
+    lambda at, place: at * 2 <= column(place),
+    lambda at, place: at <= column(place.flip(0)),
+    lambda at, place: (at <= column(place)) & (at > column(place) - 4) & (at > column(place) - 3),
+  ):
+    assert bound(other, *shape) == -1
 
 
 # What stays as it is

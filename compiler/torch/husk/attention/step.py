@@ -22,6 +22,7 @@ from ..fusion import rewriting
 from ..inductor import graphs, own_operators
 from ..inductor.layouts import dense_strides, known_equal
 from ..inductor.lines import InductorObject, NodeLine
+from . import bounds
 from . import operator as attention_operator
 
 if TYPE_CHECKING:
@@ -43,12 +44,14 @@ def operator() -> Any:
   batches x heads x 1 x elements. `keys` and `values` are the cache, with a row for each batch or
   more: rows x heads x positions x elements. The first `count` positions are read. `positions`
   (int64, one or one for each batch) are those of the new tokens; those below 0 count from the end
-  if `from_end` is set. `cosine` and `sine` have one row, or one for each batch."""
+  if `from_end` is set. `cosine` and `sine` have one row, or one for each batch. Keys after the
+  position are not seen unless `window` is -1, and only the last `window` before that are seen
+  unless it is 0."""
   return own_operators.define(
     "attention_step",
     "Tensor query, Tensor key, Tensor value, Tensor? cosine, Tensor? sine, Tensor(a!) keys, "
-    "Tensor(b!) values, Tensor positions, bool from_end, SymInt count, Tensor? mask, float scale, "
-    "int[] order",
+    "Tensor(b!) values, Tensor positions, bool from_end, SymInt count, int window, "
+    "Tensor? mask, float scale, int[] order",
     _fake,
   )
 
@@ -64,6 +67,7 @@ def _fake(
   positions: torch.Tensor,
   from_end: bool,
   count: Any,
+  window: int,
   mask: torch.Tensor | None,
   scale: float,
   order: Sequence[int],
@@ -101,7 +105,6 @@ class _Written:
   write: torch.fx.Node
   cache: torch.fx.Node
   new: torch.fx.Node
-  index: tuple[Any, ...]
   positions: torch.fx.Node
   counts_from_the_end: bool
   count: Any
@@ -119,11 +122,14 @@ class _Rotation:
 
 @dataclasses.dataclass(frozen=True)
 class _Step:
+  """`window` is that of the operator, for which a mask is left out."""
+
   keys: _Written
   values: _Written
   query: torch.fx.Node
   key: torch.fx.Node
   rotation: _Rotation | None
+  window: int
 
 
 def _step(node: torch.fx.Node) -> _Step | None:
@@ -139,7 +145,7 @@ def _step(node: torch.fx.Node) -> _Step | None:
   if shape[1] > heads * _LARGEST_GROUP or not all(map(_is_width, sizes)):
     return None
   keys, values = _written(key, shape[0]), _written(value, shape[0])
-  if keys is None or values is None or keys.index != values.index:
+  if keys is None or values is None or not _at_equal_places(keys, values):
     return None
   new = [_of_heads(each) for each in (keys, values)]
   if any(each is None for each in new):
@@ -152,14 +158,25 @@ def _step(node: torch.fx.Node) -> _Step | None:
       return None
   new_key = new[0]
   assert new_key is not None
+  window = -1 if mask is None else bounds.window(mask, keys.positions, keys.count)
   of_query, of_key = _rotation(query), _rotation(new_key)
   if of_query is None or of_key is None:
     if of_query is not None or of_key is not None:
       return None
-    return _Step(keys, values, query, new_key, None)
+    return _Step(keys, values, query, new_key, None, window)
   if (of_query.cosine, of_query.sine) != (of_key.cosine, of_key.sine):
     return None
-  return _Step(keys, values, of_query.x, of_key.x, of_query)
+  return _Step(keys, values, of_query.x, of_key.x, of_query, window)
+
+
+def _at_equal_places(keys: _Written, values: _Written) -> bool:
+  """Whether both caches are written and read at the same positions."""
+  return (
+    bounds.source(keys.positions) is bounds.source(values.positions)
+    and keys.counts_from_the_end == values.counts_from_the_end
+    and keys.cache.meta["val"].shape[2] == values.cache.meta["val"].shape[2]
+    and keys.count == values.count
+  )
 
 
 def _is_width(size: Any) -> bool:
@@ -211,7 +228,7 @@ def _written(node: torch.fx.Node, batches: Any) -> _Written | None:
     index: Any = arguments["index"]
     if arguments["dim"] not in (2, -2) or tuple(index.meta["val"].shape) != (1,):
       return None
-    return _Written(node, cache, arguments["source"], (index,), index, False, count, tuple(path))
+    return _Written(node, cache, arguments["source"], index, False, count, tuple(path))
   indices = arguments["indices"]
   if arguments["accumulate"] or len(indices) != 3 or indices[1] is not None:
     return None
@@ -221,7 +238,7 @@ def _written(node: torch.fx.Node, batches: Any) -> _Written | None:
   if not _is_column(positions, batches) or positions.meta["val"].dtype != torch.int64:
     return None
   return _Written(
-    node, cache, arguments["values"], (rows, positions), positions, True, count, tuple(path)
+    node, cache, arguments["values"], positions, True, count, tuple(path)
   )
 
 
@@ -379,7 +396,8 @@ def _replace(graph: torch.fx.Graph, node: torch.fx.Node, step: _Step) -> None:
     step.keys.positions,
     step.keys.counts_from_the_end,
     step.keys.count,
-    mask,
+    step.window,
+    mask if step.window < 0 else None,
     scale,
     order,
   )
@@ -415,6 +433,7 @@ def _node_class() -> Any:
       has_mask: bool,
       from_end: bool,
       count: Any,
+      window: int,
       scale: float,
     ) -> None:
       super().__init__(
@@ -422,6 +441,7 @@ def _node_class() -> Any:
       )
       self.has_rotation, self.has_mask = has_rotation, has_mask
       self.from_end, self.count, self.scale = from_end, count, scale
+      self.window = window if window >= 0 else None
       self.outputs: list[InductorObject] = []
       self.name = V.graph.register_buffer(self)
       nothing = ir.NoneLayout(device=inputs[0].get_device())
@@ -474,6 +494,7 @@ def _lowered(
   positions: InductorObject,
   from_end: bool,
   count: Any,
+  window: int,
   mask: InductorObject | None,
   scale: float,
   order: Sequence[int],
@@ -486,7 +507,7 @@ def _lowered(
   inputs = [query, *caches, *new, own_operators.realized(positions), *rows]
   if mask is not None:
     inputs.append(own_operators.realized(mask))
-  node = _node_class()(inputs, bool(rows), mask is not None, from_end, count, scale)
+  node = _node_class()(inputs, bool(rows), mask is not None, from_end, count, window, scale)
   size = [*query.get_size()[:-1], value.get_size()[-1]]
   layout = ir.FixedLayout(
     query.get_device(),

@@ -2,9 +2,10 @@
 kernel. attention/step_launch.py compiles its text with the constants of one call, like kernel.py,
 whose words it shares: a *head* is one of k's and v's heads, and GROUP heads of q share it.
 
-The kernel turns queries and the new key by their positions (rotary embedding), writes the new key and
-value to the cache, and takes them from where the projections left them. So a step needs no kernel
-for any of this.
+The kernel turns queries and the new key by their positions (rotary embedding), writes the new key
+and value to the cache, and takes them from where the projections left them. So a step needs no
+kernel for any of this. Few keys are read by one block, and many by several, the last of which to
+end joins their results: a kernel for that would take longer than the join itself.
 """
 
 import triton
@@ -12,17 +13,19 @@ import triton.language as tl
 
 
 @triton.jit
-def attention_step(q, k, v, new_k, new_v, cosine, sine, positions, mask, out, lse, husk_asserts,
-                   factor: tl.constexpr, keys, q_batch, q_head, k_batch, k_head, k_row,
-                   v_batch, v_head, v_row, new_k_batch, new_k_head, new_v_batch, new_v_head,
-                   cosine_batch, sine_batch, position_batch,
-                   mask_batch, mask_head, mask_column,
-                   out_batch, out_head, out_split, lse_split,
-                   HEADS: tl.constexpr, GROUP: tl.constexpr, CAPACITY: tl.constexpr,
-                   FROM_END: tl.constexpr, ASSERT: tl.constexpr, SPLITS: tl.constexpr,
+def attention_step(q, k, v, new_k, new_v, cosine, sine, positions, mask, out, parts, weights,
+                   counters, husk_asserts, factor: tl.constexpr, keys,
+                   q_batch, q_head, k_batch, k_head, k_row, v_batch, v_head, v_row,
+                   new_k_batch, new_k_head, new_v_batch, new_v_head,
+                   cosine_batch, sine_batch, position_batch, mask_batch, mask_head, mask_column,
+                   out_batch, out_head, HEADS: tl.constexpr, GROUP: tl.constexpr,
+                   GROUP_WIDTH: tl.constexpr, CAPACITY: tl.constexpr, FROM_END: tl.constexpr,
+                   ASSERT: tl.constexpr, BOUND: tl.constexpr, WINDOW: tl.constexpr,
+                   SPLITS: tl.constexpr, SPLITS_WIDTH: tl.constexpr, LEAST: tl.constexpr,
                    SIZE: tl.constexpr, V_SIZE: tl.constexpr, PRECISION: tl.constexpr,
                    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
-  """Program 0 is a head of a batch, program 1 one of SPLITS parts of the keys.
+  """Program 0 is a head of a batch, program 1 one of SPLITS parts of the keys, of which each has LEAST
+  keys or more: so few keys have fewer parts.
 
   Each batch has one query, at the position `positions` (i64). The rows of the cache (`k` and `v`) at
   this position become `new_k`, turned, and `new_v`. The first `keys` of its CAPACITY rows are read.
@@ -30,34 +33,31 @@ def attention_step(q, k, v, new_k, new_v, cosine, sine, positions, mask, out, ls
   is not written; its number ASSERT goes to `husk_asserts` then (None: nothing is checked).
   `cosine` and `sine` (or None) have a number for each element: element d of a row x becomes
   x[d] * cosine[d] + y[d] * sine[d], where y is the second half of x, negative, and then its first
-  half. `mask` (bool, float or None) has a number for each head of q and key. SIZE and V_SIZE are
-  powers of two.
+  half. SIZE and V_SIZE are powers of two.
 
-  With one part, `out` is the result. With more, `out` gets an f32 result of each part and `lse` its
-  weight in units of log2, `out_split` and `lse_split` elements apart, for `attention_joined`.
+  With BOUND, the query sees the keys up to its position, and of these the last WINDOW if that is not
+  0. `mask` (bool, float or None) has a number for each head of q and key besides.
+
+  With more than one part, each writes an f32 result to `parts` and its weight, in units of log2, to
+  `weights`, both as parts x batches x heads of q. `counters` has an i32 for each batch and head,
+  which is 0 before and after.
   """
   # The successors of this kernel start early.
   pair = tl.program_id(0)
   batch = (pair // HEADS).to(tl.int64)
   head = (pair % HEADS).to(tl.int64)
+  place = tl.load(positions + batch * position_batch)
   rows = tl.arange(0, BLOCK_M)
   row = head * GROUP + tl.minimum(rows, GROUP - 1)     # rows after the last one are not stored
   column = tl.arange(0, SIZE)
   v_column = tl.arange(0, V_SIZE)
+  q += batch * q_batch
   k += batch * k_batch + head * k_head
   v += batch * v_batch + head * v_head
   new_k += batch * new_k_batch + head * new_k_head
-  q += batch * q_batch
-  position = tl.load(positions + batch * position_batch)
-  if FROM_END:
-    position = tl.where(position < 0, position + CAPACITY, position)
-  exists = (position >= 0) & (position < CAPACITY)
-  if husk_asserts is not None:
-    tl.store(husk_asserts, ASSERT, exists == 0)
-
   if cosine is None:
     query = tl.load(q + row[:, None] * q_head + column[None, :])
-    key = tl.load(new_k + column).to(tl.float32)
+    key = tl.load(new_k + column)
   else:
     half = SIZE // 2
     other = tl.where(column < half, column + half, column - half)
@@ -71,25 +71,46 @@ def attention_step(q, k, v, new_k, new_v, cosine, sine, positions, mask, out, ls
     key += tl.load(new_k + other).to(tl.float32) * sines
   key = key.to(k.dtype.element_ty)
   value = tl.load(new_v + batch * new_v_batch + head * new_v_head + v_column)
+
+  position = place
+  if FROM_END:
+    position = tl.where(place < 0, place + CAPACITY, place)
+  exists = (position >= 0) & (position < CAPACITY)
+  if husk_asserts is not None:
+    tl.store(husk_asserts, ASSERT, exists == 0)
+
+  # The keys from `begin` to `end` are those of this part, the first one of `used`.
+  begin = position * 0
+  end = begin + keys
+  if BOUND:
+    end = tl.minimum(end, tl.maximum(place + 1, 0))
+    if WINDOW > 0:
+      begin = tl.minimum(tl.maximum(place + 1 - WINDOW, 0), end)
+  used = 1
+  if SPLITS > 1:
+    of_part = tl.maximum(tl.cdiv(tl.cdiv(end - begin, SPLITS), BLOCK_N) * BLOCK_N, LEAST)
+    used = tl.maximum(tl.cdiv(end - begin, of_part), 1)
+    begin += tl.program_id(1) * of_part
+    end = tl.minimum(end, begin + of_part)
+    if tl.program_id(1) >= used:
+      return
+
   # Each part leaves the row of the new key out of the keys that it reads, so any may write it.
   is_first = tl.program_id(1) == 0
   at = tl.where(exists, position, 0)
   tl.store(k + at * k_row + column, key, mask=(column >= 0) & exists & is_first)
   tl.store(v + at * v_row + v_column, value, mask=(v_column >= 0) & exists & is_first)
 
-  begin, end = 0, keys
-  if SPLITS > 1:
-    part = tl.cdiv(tl.cdiv(keys, SPLITS), BLOCK_N) * BLOCK_N
-    begin = tl.program_id(1) * part
-    end = tl.minimum(end, begin + part)
-
   # The first part begins with the new key, if it is among the keys that are read and seen.
   is_here = exists & (position < keys) & is_first
+  if BOUND:
+    is_here = is_here & (place >= 0)
   top = tl.sum(query.to(tl.float32) * key.to(tl.float32)[None, :], 1) * factor
+  mask_at = row
   if mask is not None:
     mask += batch * mask_batch
-    mask_at = mask + row * mask_head
-    seen_at = mask_at + position * mask_column
+    mask_at = row * mask_head
+    seen_at = mask + mask_at + position * mask_column
     if mask.dtype.element_ty == tl.int1:
       top = tl.where(tl.load(seen_at, mask=is_here, other=0), top, float("-inf"))
     else:
@@ -104,10 +125,13 @@ def attention_step(q, k, v, new_k, new_v, cosine, sine, positions, mask, out, ls
     there = (inside < end - start) & (inside != position - start)
     k_tile = tl.load(k + far * k_row + (inside * k_row)[:, None] + column[None, :],
                      mask=there[:, None], other=0.0)
+    # The values are read before the scores are computed, so that both reads take one latency.
+    v_tile = tl.load(v + far * v_row + (inside * v_row)[:, None] + v_column[None, :],
+                     mask=there[:, None], other=0.0)
     scores = tl.dot(query, tl.trans(k_tile), input_precision=PRECISION) * factor
     seen = there[None, :]
     if mask is not None:
-      tile_at = mask_at[:, None] + far * mask_column + (inside * mask_column)[None, :]
+      tile_at = mask + far * mask_column + mask_at[:, None] + (inside * mask_column)[None, :]
       mask_tile = tl.load(tile_at, mask=there[None, :], other=0)
       if mask.dtype.element_ty == tl.int1:
         seen = seen & mask_tile
@@ -119,8 +143,6 @@ def attention_step(q, k, v, new_k, new_v, cosine, sine, positions, mask, out, ls
     exponentials = tl.exp2(scores - base[:, None])
     shrunk = tl.exp2(top - base)
     total = total * shrunk + tl.sum(exponentials, 1)
-    v_tile = tl.load(v + far * v_row + (inside * v_row)[:, None] + v_column[None, :],
-                     mask=there[:, None], other=0.0)
     result = tl.dot(exponentials.to(v_tile.dtype), v_tile, result * shrunk[:, None],
                     input_precision=PRECISION)
     top = new_top
@@ -129,9 +151,36 @@ def attention_step(q, k, v, new_k, new_v, cosine, sine, positions, mask, out, ls
   result *= (1.0 / tl.where(total == 0.0, 1.0, total))[:, None]
   stored = rows < GROUP
   out += batch * out_batch
+  if used == 1:
+    tl.store(out + row[:, None] * out_head + v_column[None, :], result.to(out.dtype.element_ty),
+             mask=stored[:, None])
   if SPLITS > 1:
-    out += tl.program_id(1).to(tl.int64) * out_split
-    at = (batch * HEADS) * GROUP + row + tl.program_id(1).to(tl.int64) * lse_split
-    tl.store(lse + at, top + tl.log2(total), stored)
-  tl.store(out + row[:, None] * out_head + v_column[None, :], result.to(out.dtype.element_ty),
-           mask=stored[:, None])
+    if used > 1:
+      heads = tl.num_programs(0).to(tl.int64) * GROUP
+      parts_at = batch * HEADS * GROUP + row
+      own = tl.program_id(1) * heads
+      tl.store(parts + (own + parts_at)[:, None] * V_SIZE + v_column[None, :], result,
+               mask=stored[:, None])
+      tl.store(weights + own + parts_at, top + tl.log2(total), mask=stored)
+      # What all threads have stored is there before the count, and read after it.
+      tl.debug_barrier()
+      before = tl.atomic_add(counters + pair, 1, sem="acq_rel")
+      tl.debug_barrier()
+      if before == used - 1:
+        tl.store(counters + pair, 0)
+        split = tl.arange(0, SPLITS_WIDTH)
+        member = tl.arange(0, GROUP_WIDTH)
+        at_rows = batch * HEADS * GROUP + head * GROUP + tl.minimum(member, GROUP - 1)
+        there_2 = (split < used)[:, None] & (member < GROUP)[None, :]
+        at_2 = split[:, None] * heads + at_rows[None, :]
+        weight = tl.load(weights + at_2, mask=there_2, other=float("-inf"), cache_modifier=".cg")
+        most = tl.max(weight, 0)
+        share = tl.exp2(weight - tl.where(most == float("-inf"), 0.0, most)[None, :])
+        sum_of_shares = tl.sum(share, 0)
+        share *= (1.0 / tl.where(sum_of_shares == 0.0, 1.0, sum_of_shares))[None, :]
+        part = tl.load(parts + at_2[:, :, None] * V_SIZE + v_column[None, None, :],
+                       mask=there_2[:, :, None], other=0.0, cache_modifier=".cg")
+        joined = tl.sum(part * share[:, :, None], 0)
+        out_row = head * GROUP + member
+        tl.store(out + out_row[:, None] * out_head + v_column[None, :],
+                 joined.to(out.dtype.element_ty), mask=(member < GROUP)[:, None])

@@ -14,29 +14,33 @@ from ..lower.body import Body
 from ..lower.nodes import IrNode
 from . import launch
 from .shapes import shape_of_rank_4
-from .tiles import splits
 
-# A part of the keys of a step has at least so many. A block reads 128 of them at once.
-_KEYS_OF_A_PART = 512
+# The keys of a part, at least, and the most parts. On an H200, with 8 heads of keys of 64 elements,
+# to join parts took 2.5 us a layer, and a tile of 128 keys 1.5 us.
+_KEYS_OF_A_PART = 128
+_MOST_PARTS = 32
+# The bytes of keys that a block reads at once. A kernel with much shared memory does not share a
+# multiprocessor with the products before and after it, which have little: with 72 KB in place of 18,
+# a layer took 5 us longer.
+_BYTES_OF_A_TILE = 1 << 14
+_BATCH_HEAD = ("batch", "head")
 
 
 def write(body: Body, node: IrNode) -> None:
-  """Writes the launches of an AttentionStep node."""
+  """Writes the launch of an AttentionStep node."""
   attention = launch.AttentionCall(body, node)
   capacity, attention.keys = int(attention.keys), node.count
   call = launch.Call(body, "attention_step")
   query, keys, values = attention.inputs
   call.pointer("q", query, attention.kind)
-  call.strides("q", ("batch", "head"), attention.q_strides)
-  for name, memory, strides in (
-    ("k", keys, attention.k_strides),
-    ("v", values, attention.v_strides),
-  ):
-    call.pointer(name, memory, attention.kind)
-    call.strides(name, launch.BATCH_HEAD_ROW, strides)
+  call.strides("q", _BATCH_HEAD, attention.q_strides)
+  call.pointer("k", keys, attention.kind)
+  call.strides("k", launch.BATCH_HEAD_ROW, attention.k_strides)
+  call.pointer("v", values, attention.kind)
+  call.strides("v", launch.BATCH_HEAD_ROW, attention.v_strides)
   for name, tensor in (("new_k", node.new_key), ("new_v", node.new_value)):
     call.pointer(name, launch.Memory.of(body, tensor), attention.kind)
-    call.strides(name, ("batch", "head"), shape_of_rank_4(tensor)[1])
+    call.strides(name, _BATCH_HEAD, shape_of_rank_4(tensor)[1])
   for name, tensor in zip(("cosine", "sine"), node.rotation or (None, None), strict=True):
     if tensor is None:
       call.constant(**{name: None})
@@ -47,19 +51,12 @@ def write(body: Body, node: IrNode) -> None:
   call.pointer("positions", launch.Memory.of(body, node.positions), "i64")
   call.number("position_batch", _stride_of_batch(node.positions))
   launch.pass_mask(call, attention, ("batch", "head", None, "column"))
-  parts = _parts(attention)
-  partial = None
-  if parts == 1:
-    call.pointer("out", attention.out, attention.kind)
-    call.strides("out", ("batch", "head"), attention.out_strides)
-    call.constant(lse=None, out_split=0, lse_split=0)
-  else:
-    partial = launch.write_parts(call, attention, parts, ("batch", "head"))
+  call.pointer("out", attention.out, attention.kind)
+  call.strides("out", _BATCH_HEAD, attention.out_strides)
   call.rows("keys", attention.keys)
-  words = ["attention_step", hir.dtype(attention.dtype), str(attention.size)]
-  words += ["rotary"] if node.rotation else []
-  words += ["mask"] if attention.mask is not None else []
-  name = "_".join(words)
+  parts = _parts(attention)
+  _pass_parts(call, attention, parts)
+  name = _name(attention, node)
   number = launch.backend_of(body).assert_number(
     f"{name}: index out of bounds: 0 <= position < {capacity}"
   )
@@ -71,10 +68,15 @@ def write(body: Body, node: IrNode) -> None:
     factor=node.scale * math.log2(math.e),
     HEADS=attention.heads,
     GROUP=attention.group,
+    GROUP_WIDTH=_power_of_two(attention.group),
     CAPACITY=capacity,
     FROM_END=bool(node.from_end),
     ASSERT=number,
+    BOUND=node.window is not None,
+    WINDOW=node.window or 0,
     SPLITS=parts,
+    SPLITS_WIDTH=_power_of_two(parts),
+    LEAST=_KEYS_OF_A_PART,
     SIZE=attention.size,
     V_SIZE=attention.v_size,
     PRECISION=launch.precision(attention.dtype),
@@ -86,8 +88,13 @@ def write(body: Body, node: IrNode) -> None:
     {"pairs": attention.batches * attention.heads},
     attention.origin,
   )
-  if partial is not None:
-    launch.join(attention, parts, *partial)
+
+
+def _name(attention: launch.AttentionCall, node: IrNode) -> str:
+  words = ["attention_step", hir.dtype(attention.dtype), str(attention.size)]
+  words += ["rotary"] if node.rotation else []
+  words += ["mask"] if attention.mask is not None else []
+  return "_".join(words)
 
 
 def _stride_of_batch(tensor: IrNode) -> launch.Size:
@@ -97,35 +104,48 @@ def _stride_of_batch(tensor: IrNode) -> launch.Size:
   return sympy.Integer(0) if view.sizes[0] == 1 else view.strides[0]
 
 
+def _power_of_two(number: int) -> int:
+  return 1 << (number - 1).bit_length()
+
+
 def _parts(attention: launch.AttentionCall) -> int:
-  """The number of parts into which the keys are split."""
+  """The number of parts into which the keys are split at most, so that all multiprocessors work."""
+  target = launch.backend_of(attention.body).target
   blocks = torch_compat.size_hint(attention.batches) * attention.heads
   most = launch.most(attention.body, attention.keys, 2**20)
   keys = most or torch_compat.size_hint(attention.keys)
-  return min(
-    splits(launch.backend_of(attention.body).target, blocks, keys),
-    max(1, keys // _KEYS_OF_A_PART),
+  of_blocks = 2 * target.multi_processor_count // max(blocks, 1)
+  return max(1, min(of_blocks, -(-keys // _KEYS_OF_A_PART), _MOST_PARTS))
+
+
+def _pass_parts(call: launch.Call, attention: launch.AttentionCall, parts: int) -> None:
+  """Passes the memory by which parts of the keys are joined."""
+  if parts == 1:
+    call.constant(parts=None, weights=None, counters=None)
+    return
+  body = attention.body
+  sizes = [parts, attention.batches, attention.q_heads]
+  results = launch.Memory.new(body, "attention_parts", [*sizes, attention.v_size])
+  call.pointer("parts", results, "fp32")
+  call.pointer("weights", launch.Memory.new(body, "attention_weights", sizes), "fp32")
+  # The cache has a row for each batch, or more.
+  rows, *_ = shape_of_rank_4(attention.key)[0]
+  count = int(rows) * attention.heads
+  counters = body.constants.counters(count)
+  call.pointer(
+    "counters", launch.Memory(counters, sympy.Integer(0), sympy.Integer(4 * count), True), "i32"
   )
 
 
 def _configs(attention: launch.AttentionCall) -> list[dict[str, int | None]]:
-  """The tiles to choose from, best first: those of which shared memory has room."""
-  rows = max(16, 1 << (attention.group - 1).bit_length())
+  """The tiles to choose from, best first."""
+  rows = max(16, _power_of_two(attention.group))
   width = max(attention.size, attention.v_size) * attention.dtype.itemsize
-  room = launch.backend_of(attention.body).target.shared_memory_per_block_optin
-  found = []
-  for keys, stages in ((128, 3), (128, 2), (64, 2), (32, 2), (16, 1)):
-    if (rows + 2 * keys * stages) * width <= room or keys == 16:
-      found.append(
-        {
-          "BLOCK_M": rows,
-          "BLOCK_N": keys,
-          "num_warps": 4,
-          "num_stages": stages,
-          "maxnreg": None,
-        }
-      )
-  return found
+  keys = min(max(_BYTES_OF_A_TILE // width, 16), _KEYS_OF_A_PART)
+  return [
+    {"BLOCK_M": rows, "BLOCK_N": keys, "num_warps": 4, "num_stages": stages, "maxnreg": None}
+    for stages in (2, 1)
+  ]
 
 
 # Classes of nodes -> the functions that write them, for a VariantWriter.

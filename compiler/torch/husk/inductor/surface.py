@@ -269,6 +269,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     ),
     uses("size stride dtype offset", "how a tensor lies in memory", of="Layout"),
     uses("FixedLayout", "the layout of a result of Husk's nodes"),
+    uses("MutationOutput NoneLayout", "what a node of Husk's writes (attention/step.py)"),
     replaces(
       "constant_to_device",
       "says where the copy of a constant lies (one_device.py)",

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 # A tensor and its value at some time.
 Kept = tuple["torch.Tensor", "torch.Tensor"]
 GENERATOR, GENERATOR_BYTES = "husk.generator", 2536
+# The state by which the blocks of a kernel count those that have ended (attention/step_kernel.py).
+COUNTERS = "husk.counters"
 
 
 @dataclasses.dataclass(eq=False)
@@ -137,6 +139,18 @@ class Constants:
       self._rows[GENERATOR] = Row(buffer, torch.zeros(GENERATOR_BYTES, dtype=torch.uint8), 0)
     return self._rows[GENERATOR].buffer
 
+  def counters(self, count: int) -> hir.Buffer:
+    """The state of `count` ints of 32 bits, or more, that are 0 before and after each kernel."""
+    import torch
+
+    row = self._rows.get(COUNTERS)
+    if row is None or row.tensor.numel() < count:
+      name = self._names.take(COUNTERS) if row is None else row.buffer.name
+      buffer = hir.Buffer(name, "state") if row is None else row.buffer
+      buffer.bytes = hir.Literal(4 * count)
+      self._rows[COUNTERS] = Row(buffer, torch.zeros(count, dtype=torch.int32), 0)
+    return self._rows[COUNTERS].buffer
+
   def lines(self) -> tuple[list[str], dict[str, torch.Tensor]]:
     """The `constant` and `state` lines, and the tensors of the file by name."""
     lines: list[str] = []
@@ -185,6 +199,9 @@ class FunctionConstants:
 
   def generator(self) -> hir.Buffer:
     return self.constants.generator()
+
+  def counters(self, count: int) -> hir.Buffer:
+    return self.constants.counters(count)
 
   def place(self, graph: InductorObject, name: str) -> tuple[hir.Buffer, int]:
     return self.constants.place(graph, name, self.tensors)
