@@ -524,7 +524,7 @@ HOST_POSTLUDE = "#undef throw"
 
 # The functions by which Inductor's C++ templates of products divide their work, with what they keep
 # in maps. Compilers instantiate the maps anew in each unit, precompiled headers or not, which takes
-# a quarter of the time of a small one. No image can have these functions: they need libstdc++.
+# a fifth of the time of a small one. No image can have these functions: they need libstdc++.
 _HOST_BLOCKING = r"^inline [^\n;]*\b_get_factors\(.*?(?=^struct amx_tilecfg\b)"
 
 # In C++ kernels of torch 2.15, lines with this name record a division by zero in a global variable,
