@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from activation_functions import ACTIVATIONS
-from export_and_compare import run
+from export_and_compare import ISAS, run
 from torch import nn
 
 
@@ -112,7 +112,9 @@ def test_uneven_padding(tmp_path):
 def test_half(tmp_path):
   """A batch norm in half precision is not a scale, which would be rounded."""
   model = Block().bfloat16()
-  path = husk.write(model, (torch.randn(1, 4, 5, 5).bfloat16(),), tmp_path)
+  path = husk.write(
+    model, (torch.randn(1, 4, 5, 5).bfloat16(),), tmp_path, targets=(f"host:{ISAS[0]}",)
+  )
   assert set(calls(path.read_text())) == {(False, False, "none")}
 
 
@@ -186,7 +188,7 @@ def test_update(tmp_path):
   """The constants of a batch norm keep their meaning."""
   model = Block()
   x = torch.randn(1, 4, 5, 5)
-  husk.export(model, (x,), tmp_path / "model.husk")
+  husk.export(model, (x,), tmp_path / "model.husk", targets=(f"host:{ISAS[0]}",))
   with torch.no_grad():
     model.first_norm.running_mean.uniform_(-1, 1)
     model.first.weight.normal_()
@@ -241,7 +243,9 @@ def test_pair_with_varying_sizes(tmp_path):
 
 def test_pair_in_half_precision(tmp_path):
   model = nn.Sequential(nn.Conv2d(8, 96, 1), nn.SiLU(), nn.Conv2d(96, 96, 3, groups=96)).bfloat16()
-  path = husk.write(model, (torch.randn(1, 8, 70, 70).bfloat16(),), tmp_path)
+  path = husk.write(
+    model, (torch.randn(1, 8, 70, 70).bfloat16(),), tmp_path, targets=(f"host:{ISAS[0]}",)
+  )
   assert {tuple(pair) for pair in pairs(path.read_text())} == {("silu", "none")}
 
 
@@ -297,7 +301,7 @@ def test_no_pair_if_the_input_is_written_between(tmp_path):
 
 def test_update_of_a_pair(tmp_path):
   model, x = Thin(), torch.randn(LARGE)
-  husk.export(model, (x,), tmp_path / "model.husk")
+  husk.export(model, (x,), tmp_path / "model.husk", targets=(f"host:{ISAS[0]}",))
   with torch.no_grad():
     model.widen_norm.running_mean.uniform_(-1, 1)
     model.widen.weight.normal_()

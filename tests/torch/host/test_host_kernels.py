@@ -14,6 +14,7 @@ from husk.host import image as host_image
 from husk.host import images as host_images
 from husk.host import kernels as host_kernels
 from husk.host import vector_math
+from husk.inductor import torch_compat
 
 ISAS = host_image.isas()
 pytestmark = pytest.mark.skipif(not ISAS, reason="this machine has neither AVX2 nor AVX-512")
@@ -75,6 +76,27 @@ def test_precompiled_headers_change_no_byte(tmp_path, monkeypatch):
   monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "file"))
   images.append(image_of(ISAS[0]))
   assert len(set(images)) == 1
+
+
+BLOCKING = body(
+  ["int64_t*"],
+  "int64_t* out_ptr0",
+  "mm_get_thread_blocking(1, 1, 4, 4, 4, 1, 1, 1, out_ptr0[0], out_ptr0[1], out_ptr0[2]);",
+)
+
+
+def test_functions_that_the_headers_leave_out(tmp_path, monkeypatch):
+  """Without them an image has the same bytes, and no image can have them."""
+  monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+  monkeypatch.setattr(host_images, "read", lambda kept: None)  # each image is compiled
+  headers, images = host_kernels._headers(), [image_of(ISAS[0])]
+  whole = headers.replace(torch_compat.host_header(), "#include <torch/csrc/inductor/cpp_prefix.h>")
+  assert len(headers) > len(whole) and "mm_get_thread_blocking" not in headers
+  monkeypatch.setattr(host_kernels, "_headers", lambda: whole)
+  images.append(image_of(ISAS[0]))
+  assert images[0] == images[1]
+  with pytest.raises(husk.CompileError, match="which is not in libc, libm or libmvec"):
+    image_of(ISAS[0], BLOCKING)
 
 
 def test_an_image_is_compiled_once(tmp_path, monkeypatch):

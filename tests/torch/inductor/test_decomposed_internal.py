@@ -3,6 +3,7 @@
 import husk
 import pytest
 import torch
+from export_and_compare import ISAS
 from function_module import FunctionModule
 from husk.inductor.decompositions import internal
 from torch.export import Dim
@@ -75,7 +76,14 @@ def test_a_program_has_them(tmp_path):
 
   path = tmp_path / "program.husk"
   shapes = [{0: Dim("count", min=2, max=64)}, None]
-  husk.export(FunctionModule(function), arguments(3), path, dynamic_shapes=shapes, progress=False)
+  husk.export(
+    FunctionModule(function),
+    arguments(3),
+    path,
+    dynamic_shapes=shapes,
+    targets=(f"host:{ISAS[0]}",),
+    progress=False,
+  )
   for count in (3, 8):
     inputs = arguments(count)
     found = [torch.as_tensor(one) for one in husk.load(path)(*inputs)]

@@ -9,6 +9,7 @@ import husk
 import pytest
 import torch
 import vision_operators
+from export_and_compare import ISAS
 from function_module import FunctionModule
 from husk.inductor import detection, torch_compat
 
@@ -105,7 +106,9 @@ def test_keypoints_of_boxes_whose_number_the_data_decides(tmp_path):
   rois[:, 2:] += rois[:, :2] + torch.tensor([[0.0], [2.0], [9.0], [20.0], [5.0]])
   rois[4, 2] = rois[4, 0] + 0.25
   path = tmp_path / "keypoints.husk"
-  husk.export(FunctionModule(function), (maps, rois, torch.tensor(0.0)), path, targets=("host",))
+  husk.export(
+    FunctionModule(function), (maps, rois, torch.tensor(0.0)), path, targets=(f"host:{ISAS[0]}",)
+  )
   program = husk.load(path)
   for least in (0.0, rois[:, 0].median().item()):
     chosen = rois[:, 0] >= least

@@ -6,6 +6,7 @@ import types
 import husk
 import pytest
 import torch
+from export_and_compare import ISAS
 from function_module import FunctionModule
 from husk.inductor import filters
 from torch.export import Dim
@@ -87,7 +88,12 @@ def test_a_filter_runs_at_other_numbers_of_samples(library, tmp_path):
   path = tmp_path / "filter.husk"
   shapes = [{1: Dim("samples", min=2, max=4000)}]
   husk.export(
-    FunctionModule(filtered), (torch.randn(2, 90),), path, dynamic_shapes=shapes, progress=False
+    FunctionModule(filtered),
+    (torch.randn(2, 90),),
+    path,
+    dynamic_shapes=shapes,
+    targets=(f"host:{ISAS[0]}",),
+    progress=False,
   )
   assert library._lfilter_core_loop is loop_of_the_library
   program = husk.load(path)

@@ -4,6 +4,7 @@ import husk
 import pytest
 import sympy
 import torch
+from export_and_compare import ISAS
 from function_module import FunctionModule
 from husk.inductor import host_loops
 from torch._inductor.codegen import cpp
@@ -122,7 +123,7 @@ def test_an_index_that_is_compared_before_it_is_checked(tmp_path):
   shapes = {"x": {1: torch.export.Dim("n", max=64)}, "mask": {0: torch.export.Dim("m", max=64)}}
   arguments = torch.randn(5, 20), torch.arange(22) % 3 > 0
   model, path = FunctionModule(function), tmp_path / "made.husk"
-  husk.export(model, arguments, path, dynamic_shapes=shapes, targets=("host",))
+  husk.export(model, arguments, path, dynamic_shapes=shapes, targets=(f"host:{ISAS[0]}",))
   program = husk.load(path)
   for length in (20, 13):
     x, mask = torch.randn(5, length), torch.arange(length) % 3 > 0
@@ -140,6 +141,8 @@ def test_the_nearest_of_several_points(tmp_path):
 
   arguments = torch.randn(4, 6), torch.randn(16, 6)
   path = tmp_path / "nearest.husk"
-  husk.export(FunctionModule(function), arguments, path, targets=("host",), progress=False)
+  husk.export(
+    FunctionModule(function), arguments, path, targets=(f"host:{ISAS[0]}",), progress=False
+  )
   for found, expected in zip(husk.load(path)(*arguments), function(None, *arguments)):
     assert torch.equal(found, expected)

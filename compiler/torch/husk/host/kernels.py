@@ -241,7 +241,7 @@ def _headers() -> str:
   return "\n".join(
     [
       torch_compat.HOST_PRELUDE,
-      "#include <torch/csrc/inductor/cpp_prefix.h>",
+      torch_compat.host_header(),
       torch_compat.HOST_POSTLUDE,
       (here / "runtime.h").read_text(),
       (here / "prefix.h").read_text(),
