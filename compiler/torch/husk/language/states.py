@@ -20,11 +20,16 @@ class State:
     self.buffer = buffer
     self.value: torch.Tensor | None = None
 
+  def _rows(self, step: Any) -> torch.Tensor:
+    # By numbers of rows, since torch asks of a slice whether it begins at the first row.
+    rows: torch.Tensor = torch.ops.aten.index(self.buffer, (step.slots[:, 0],))
+    return rows
+
   def read(self, step: Any) -> torch.Tensor:
     """The rows of a step. Code of a model may write to the result. A sequence begins with zeros,
     whatever the slot has of another one."""
     if self.value is None:
-      rows = step.rows_of(self.buffer)
+      rows = self._rows(step)
       is_first = _each_row(step.positions[:, 0] == 0, rows)
       self.value = torch.where(is_first, torch.zeros_like(rows), rows)
     return self.value
@@ -41,7 +46,7 @@ class State:
     if self.value is None:
       return
     takes_part = _each_row(step.positions[:, 0] < step.max_tokens, self.value)
-    rows = torch.where(takes_part, self.value.to(self.buffer.dtype), step.rows_of(self.buffer))
+    rows = torch.where(takes_part, self.value.to(self.buffer.dtype), self._rows(step))
     torch.ops.aten.index_put_(self.buffer, (step.slots[:, 0],), rows)
 
 
