@@ -58,11 +58,14 @@ def convolution_step(
 def _activated(
   result: torch.Tensor, bias: torch.Tensor | None, activation: str | None
 ) -> torch.Tensor:
-  from transformers.activations import ACT2FN  # pyright: ignore[reportMissingImports]
-
   if bias is not None:
     result = result + bias[:, None]
-  return result if activation is None else ACT2FN[activation](result)
+  if activation is None:
+    return result
+  from transformers.activations import ACT2FN  # pyright: ignore[reportMissingImports]
+
+  function: Callable[[torch.Tensor], torch.Tensor] = ACT2FN[activation]
+  return function(result)
 
 
 def _time_steps(
