@@ -123,8 +123,8 @@ int32_t copy(void** params) {
 }
 
 /* A model with states. A row of the cache is a log of the tokens that the slot has taken since one
- * came at position 0, and its last entry is their number: no position is read but 0, so a state that
- * does not belong to the position changes the text. */
+ * came at position 0, and its last entry is their number: no position is read but 0, so a state
+ * that does not belong to the position changes the text. */
 static int32_t* log_of(int32_t* cache, int64_t slot, int64_t position) {
   int32_t* row = cache + slot * WIDTH;
   if (position == 0 || row[LM_MOST] < 0) row[LM_MOST] = 0;

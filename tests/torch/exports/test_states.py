@@ -84,8 +84,11 @@ def delta_case(count, numbers=()):
 
 
 CASES = {
-  "scalar": (lambda x, dt, B, C, A, s: scalar_loop(x, dt, A, B, C, s),
-             lambda x, dt, B, C, A, s: scalar_chunk(x, dt, A, B, C, s), scalar_case),
+  "scalar": (
+    lambda x, dt, B, C, A, s: scalar_loop(x, dt, A, B, C, s),
+    lambda x, dt, B, C, A, s: scalar_chunk(x, dt, A, B, C, s),
+    scalar_case,
+  ),
   "diagonal": (diagonal_loop, diagonal_chunk, diagonal_case),
   "delta": (delta_loop, delta_chunk, delta_case),
   "delta of each number": (delta_loop, delta_chunk, lambda count: delta_case(count, (SIZE,))),

@@ -6,8 +6,8 @@ of Husk against those of transformers' `generate`.
 Needs transformers. Each model is exported with three slots; prompts of 1 to 300 tokens are
 continued by up to 64 tokens, greedily, each alone, and then all of them in the slots, which they
 join and leave. With --target cuda:h100 they run on that GPU. --part 0/4 takes every fourth
-architecture. --eager compares the logits of the way that is exported, those of `verify` and those
-after `copy`, also with adapters (LoRA) of random numbers, and exports nothing. An architecture that
+architecture. --eager compares the logits of the way that is exported, those of `verify`, those after
+`copy` and hidden states, also with adapters (LoRA) of random numbers, and exports nothing. An architecture that
 is refused by name is counted apart. The exit status is 1 if a token is wrong or another exception
 is raised."""
 
@@ -178,8 +178,12 @@ ARCHITECTURES = {
   "bloom": {"vocab_size": VOCABULARY, "hidden_size": 64, "n_head": 4, "n_layer": 2},
   "opt": {**COMMON, "ffn_dim": 128, "word_embed_proj_dim": 64},
   "recurrent_gemma": {},
-  "zamba": {**STATES, "layers_block_type": ["mamba", "hybrid", "mamba"]},
+  "zamba": {**STATES, "layers_block_type": ["mamba", "hybrid", "mamba", "hybrid"]},
 }
+
+
+# Layers that adapters may change, if these are not all linear ones.
+TARGETS = dict.fromkeys(("falcon_mamba", "jamba", "mamba"), ("in_proj", "out_proj"))
 
 
 def model_of(name):
@@ -235,9 +239,13 @@ def compare_logits(name):
   from husk.language import adapters, decoder, exporting
 
   model, tokens = model_of(name), torch.tensor(prompts()[3])
-  with exporting.decoder_of(model, SLOTS, MOST, None) as module:
+  with torch.no_grad():
+    hidden = model.base_model(input_ids=tokens[None], use_cache=False).last_hidden_state[0]
+  with exporting.decoder_of(model, SLOTS, MOST, None) as module, torch.no_grad():
     decoder.check_features(module, tokens)
-  wanted = adapters.chosen(2, 4, None)
+    error = (module.embed(tokens)[0] - hidden).abs().max() / hidden.abs().max()
+    assert error < 1e-4, f"the hidden states differ by {error:.2g}"
+  wanted = adapters.chosen(2, 4, TARGETS.get(name))
   with exporting.decoder_of(model, SLOTS, MOST, None, wanted) as module:
     adapters.check(module, tokens, verifies=not module.has_states)
   return 0, 0

@@ -16,6 +16,10 @@ from . import caches, hooks, recurrences, states
 _TOLERANCES = {torch.float32: 1e-3, torch.float64: 1e-6}
 _HALF_TOLERANCE = 6e-2
 _ROUNDED_TOLERANCE = 0.15
+REMEDY = (
+  "husk.language.export takes decoders of text that keep keys, values and states in the cache of "
+  "transformers"
+)
 # What the configuration of a model calls layers that keep nothing.
 _WITHOUT = ("mlp", "moe")
 
@@ -153,7 +157,10 @@ class Decoder(torch.nn.Module):
     }
     if self.takes_last and not every:
       keywords["logits_to_keep"] = 1
-    logits: torch.Tensor = self.model(**keywords).logits
+    try:
+      logits: torch.Tensor = self.model(**keywords).logits
+    finally:
+      recurrences.give(None)  # since a call without a cache may follow
     return (logits.flatten(0, 1) if every else logits[:, -1]).float()
 
   def _kept(self, name: str) -> caches.Kept:
@@ -265,8 +272,7 @@ class Decoder(torch.nn.Module):
 def _no_decoder(model: Any, reason: str) -> Unsupported:
   return Unsupported(
     f"the architecture {model.config.model_type!r} {reason}",
-    remedy="husk.language.export takes decoders of text that keep keys, values and states in the "
-    "cache of transformers",
+    remedy=REMEDY,
   )
 
 

@@ -164,8 +164,7 @@ def decoder_of(
       raise Unsupported(
         f"the architecture {kind!r} does not run with Husk's cache "
         f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''})",
-        remedy="husk.language.export takes decoders of text that keep keys, values and states in the "
-        "cache of transformers",
+        remedy=decoder.REMEDY,
       ) from error
     yield module
 

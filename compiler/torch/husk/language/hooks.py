@@ -2,8 +2,8 @@
 belong to it, and a cache whose layers are buffers of a module.
 
 Models of transformers call these three wherever they attend or keep a state, so that their own code
-is exported, and no list of architectures is needed. `decoder.check` compares the result with the model as it
-is, since a model may bypass a hook."""
+is exported, and no list of architectures is needed. `decoder.check` compares the result with the
+model as it is, since a model may bypass a hook."""
 
 from __future__ import annotations
 
@@ -145,9 +145,7 @@ class SlotLayer:
   def get_state(self, kind: str, number: int) -> torch.Tensor | None:
     return self.states[kind, number].read(self.step)
 
-  def update_conv_state(
-    self, inputs: torch.Tensor, number: int, _size: int | None
-  ) -> torch.Tensor:
+  def update_conv_state(self, inputs: torch.Tensor, number: int, _size: int | None) -> torch.Tensor:
     return self.states["conv", number].join(self.step, inputs)
 
   def update_recurrent_state(self, state: torch.Tensor, number: int) -> torch.Tensor:

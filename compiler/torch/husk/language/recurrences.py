@@ -200,9 +200,7 @@ def gated_delta_rule(
   if key.shape[2] != heads:
     each = heads // key.shape[2]
     query, key = (one.repeat_interleave(each, dim=2, output_size=heads) for one in (query, key))
-  query, key, value, beta, g = (
-    one.transpose(1, 2).float() for one in (query, key, value, beta, g)
-  )
+  query, key, value, beta, g = (one.transpose(1, 2).float() for one in (query, key, value, beta, g))
   if use_qk_l2norm_in_kernel:
     query, key = (
       one * torch.rsqrt((one * one).sum(-1, keepdim=True) + 1e-6) for one in (query, key)
@@ -218,14 +216,14 @@ def gated_delta_rule(
   if sums.dim() == 3:
     sums = sums[..., None]
   written = value * beta[..., None]
-  if initial_state is not None:
-    state = initial_state.float()
+  state = None if initial_state is None else initial_state.float()
+  if state is not None:
     written = written - (scaled * _exp(sums)) @ state
   written = _inverse(system) @ written
   result = scores @ written
   last = sums[:, :, -1:]
   final = (key * _exp(last - sums)).mT @ written
-  if initial_state is not None:
+  if state is not None:
     result = result + (query * _exp(sums)) @ state
     final = final + state * _exp(last).mT
   return result.transpose(1, 2).contiguous().to(dtype), final if output_final_state else None

@@ -1,6 +1,6 @@
-"""What a layer keeps beside keys and values: the last inputs of a convolution, and what a recurrence
-has after the last token. A state has a row for each slot, and belongs to the number of tokens that
-the slot has taken."""
+"""What a layer keeps beside keys and values: the last inputs of a convolution, and what a
+recurrence has after the last token. A state has a row for each slot, and belongs to the number of
+tokens that the slot has taken."""
 
 from __future__ import annotations
 
