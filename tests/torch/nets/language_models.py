@@ -6,10 +6,10 @@ of Husk against those of transformers' `generate`.
 Needs transformers. Each model is exported with three slots; prompts of 1 to 300 tokens are
 continued by up to 64 tokens, greedily, each alone, and then all of them in the slots, which they
 join and leave. With --target cuda:h100 they run on that GPU. --part 0/4 takes every fourth
-architecture. --eager compares the logits of the way that is exported, those of `verify`, those after
-`copy` and hidden states, also with adapters (LoRA) of random numbers, and exports nothing. An architecture that
-is refused by name is counted apart. The exit status is 1 if a token is wrong or another exception
-is raised."""
+architecture. --eager compares the logits of the way that is exported, those of `verify`, those
+after `copy` and hidden states, also with adapters (LoRA) of random numbers, and exports nothing. An
+architecture that is refused by name is counted apart. The exit status is 1 if a token is wrong or
+another exception is raised."""
 
 import argparse
 import logging
@@ -178,7 +178,7 @@ ARCHITECTURES = {
   "bloom": {"vocab_size": VOCABULARY, "hidden_size": 64, "n_head": 4, "n_layer": 2},
   "opt": {**COMMON, "ffn_dim": 128, "word_embed_proj_dim": 64},
   "recurrent_gemma": {},
-  "zamba": {**STATES, "layers_block_type": ["mamba", "hybrid", "mamba", "hybrid"]},
+  "zamba": {**STATES, "layers_block_type": ["mamba", "hybrid", "hybrid"]},
 }
 
 

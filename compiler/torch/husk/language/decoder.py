@@ -113,6 +113,11 @@ class Decoder(torch.nn.Module):
     return any(self._states.values())
 
   @property
+  def has_keys(self) -> bool:
+    """Whether layers keep keys and values."""
+    return any(name.startswith("keys_") for name, _ in self.named_buffers(recurse=False))
+
+  @property
   def cache_dtype(self) -> torch.dtype:
     """The type of the keys; without any, that of the first state."""
     buffers = dict(self.named_buffers(recurse=False))

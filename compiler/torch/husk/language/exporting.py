@@ -101,6 +101,11 @@ def export(
     }
     if module.has_states:
       described["states"] = True
+    if not module.has_keys and (cache is not None or cache_dtype is not None):
+      raise ValueError(
+        f"cache={cache or cache_dtype!r}: this {model.config.model_type} keeps no keys and values, "
+        "but states, whose type is that of the model: leave it out"
+      )
     if module.has_states and "verify" in chosen:
       raise Unsupported(
         f"the architecture {model.config.model_type!r} keeps states, which cannot go back to an "
