@@ -231,7 +231,8 @@ void Generator::end_cancelled() {
 }
 
 // How many tokens of a prompt the cache of a slot begins with, taken with the same adapter. The
-// last token does not count, since it is taken for its logits.
+// last token does not count, since it is taken for its logits. States are those after all tokens of
+// the slot: if the prompt does not begin with all of them, none counts.
 int64_t Generator::cached_part(const Request& request, size_t slot) const {
   if (cached_versions_[slot] != request.version) return 0;
   const int32_t* cached = cached_.data() + slot * width();
@@ -241,7 +242,7 @@ int64_t Generator::cached_part(const Request& request, size_t slot) const {
          cached[count] == request.prompt[static_cast<size_t>(count)]) {
     ++count;
   }
-  return count;
+  return model_.has_states && count < cached_counts_[slot] ? 0 : count;
 }
 
 // A free slot for a prompt: one whose cache begins with most of it, or else the first one; -1 if
@@ -549,14 +550,14 @@ Status Generator::decode(husk_error* error) {
   HUSK_TRY(model_.decode(rows, end, error));
   for (int64_t row = 0; row < rows; ++row) {
     Sequence* sequence = slots_[static_cast<size_t>(row)];
-    if (sequence && sequence->count) (void)allow(*sequence, row);
+    if (!sequence || !sequence->count) continue;
+    remember(*sequence, &sequence->token, 1, sequence->length() - 1);
+    (void)allow(*sequence, row);
   }
   HUSK_TRY(model_.finish(rows, wanted, error));
   for (int64_t row = 0; row < rows; ++row) {
     Sequence* sequence = slots_[static_cast<size_t>(row)];
-    if (!sequence || !sequence->count) continue;
-    remember(*sequence, &sequence->token, 1, sequence->length() - 1);
-    (void)add_token(*sequence, row);
+    if (sequence && sequence->count) (void)add_token(*sequence, row);
   }
   return Status::ok;
 }

@@ -98,6 +98,8 @@ Status Model::describe(const husk_program* program, husk_error* error) {
   const JsonValue* several = json.member(json.root(), "verify");
   verified = several ? whole(*several, kMost) : 0;
   if (verified < 0 || verified == 1 || verified > max_tokens) return no_model(error, "verify");
+  has_states = json.has_true(json.root(), "states");
+  if (has_states && verified) return no_model(error, "a way to take back tokens (states, verify)");
   const JsonValue* likely = json.member(json.root(), "ranked");
   ranked = likely ? whole(*likely, kMost) : 0;
   if (ranked < 0 || ranked > vocabulary) return no_model(error, "ranked");

@@ -58,7 +58,10 @@ class Model {
   int64_t verified = 0;  // tokens of a slot that `verify` takes; 0: the file has no such function
   int64_t adapter_count = 0, adapter_rank = 0;  // 0: the file has none
   int64_t ranked = 0;  // the most likely tokens that `rank` gives; 0: the file has no such function
-  List<int32_t> ends;  // the tokens that end a text
+  // Whether slots have states, which belong to the number of tokens that a slot has taken: a cache
+  // is of use for a prompt that begins with all its tokens, and not for one that begins with some.
+  bool has_states = false;
+  List<int32_t> ends;        // the tokens that end a text
   Sampling recommended;      // by the model's author
   uint64_t nanoseconds = 0;  // of all runs
 

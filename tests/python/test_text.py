@@ -456,11 +456,35 @@ class Fails(language_model.Decoder):
     return super().forward(input_ids)
 
 
-class KeepsOtherStates(language_model.Decoder):
+class KeepsNothing(language_model.Decoder):
   def forward(self, input_ids, cache=None, **others):
-    if cache is not None:
-      cache.update_conv_state(0)
     return super().forward(input_ids)
+
+
+class KeepsStates(language_model.Decoder):
+  """Adds the sum of all tokens before, of which the first layer keeps a state."""
+
+  def hidden(self, input_ids, position_ids=None, use_cache=None, cache=None):
+    x = super().hidden(input_ids, position_ids, use_cache, cache)
+    sums = x.cumsum(1)
+    if cache is not None:
+      state = cache.get_recurrent_state(0)
+      sums = sums if state is None else sums + state[:, None]
+      cache.update_recurrent_state(sums[:, -1], 0)
+    return x + sums
+
+
+class KeepsStatesByItself(language_model.Decoder):
+  before = None
+
+  def hidden(self, input_ids, position_ids=None, use_cache=None, cache=None):
+    x = super().hidden(input_ids, position_ids, use_cache, cache)
+    sums = x.cumsum(1)
+    if cache is not None:
+      if self.before is not None:
+        sums = sums + self.before
+      self.before = sums[-1:, -1:]
+    return x + sums
 
 
 @pytest.mark.parametrize(
@@ -469,7 +493,8 @@ class KeepsOtherStates(language_model.Decoder):
     (SeesAll, "does not follow transformers' hooks"),
     (AttendsByItself, "computes attention by itself"),
     (Fails, r"does not run with Husk's cache \(AttributeError"),
-    (KeepsOtherStates, "has layers with states of convolutions"),
+    (KeepsNothing, "keeps nothing in its cache"),
+    (KeepsStatesByItself, "does not follow transformers' hooks"),
   ],
 )
 def test_an_architecture_without_the_hooks_is_refused(monkeypatch, tmp_path, kind, reason):
@@ -491,6 +516,11 @@ def test_a_feature_that_an_architecture_does_not_allow_is_refused(monkeypatch, t
   model, path = DiffersForThree().eval(), tmp_path / "model.husk"
   with pytest.raises(husk.Unsupported, match="'small' gives other logits for several tokens of a"):
     husk.language.export(model, path, max_tokens=MOST, features="verify")
+  with pytest.raises(husk.Unsupported, match="'small' keeps states, which cannot go back"):
+    husk.language.export(KeepsStates().eval(), path, max_tokens=MOST, features="verify")
+  with exporting.decoder_of(KeepsStates().eval(), 3, MOST, None) as module:
+    assert module.has_states and module.has_keys
+    assert module.get_buffer("recurrent_0_0").shape[0] == 3
   monkeypatch.setattr(DiffersForThree, "base_model", property(lambda self: self))
   with pytest.raises(husk.Unsupported, match="'small' has no base model for hidden states"):
     husk.language.export(model, path, max_tokens=MOST, features="embed")

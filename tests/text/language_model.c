@@ -122,6 +122,49 @@ int32_t copy(void** params) {
   return 0;
 }
 
+/* A model with states. A row of the cache is a log of the tokens that the slot has taken since one
+ * came at position 0, and its last entry is their number: no position is read but 0, so a state
+ * that does not belong to the position changes the text. */
+static int32_t* log_of(int32_t* cache, int64_t slot, int64_t position) {
+  int32_t* row = cache + slot * WIDTH;
+  if (position == 0 || row[LM_MOST] < 0) row[LM_MOST] = 0;
+  return row;
+}
+
+static void append(int32_t* row, int64_t token) {
+  if (row[LM_MOST] < LM_MOST) row[row[LM_MOST]++] = (int32_t)token;
+}
+
+int32_t prefill_logged(void** params) {
+  int32_t* row = log_of(POINTER(int32_t, 1), VALUE(int64_t, 3), VALUE(int64_t, 4));
+  for (int64_t i = 0; i < VALUE(int64_t, 2); ++i) {
+    if (POINTER(const int64_t, 0)[i] == LM_FORBIDDEN) return 1;
+    append(row, POINTER(const int64_t, 0)[i]);
+  }
+  follow(row, row[LM_MOST], VALUE(int64_t, 5), POINTER(int64_t, 6), POINTER(float, 7));
+  return 0;
+}
+
+int32_t decode_logged(void** params) {
+  for (int64_t i = 0; i < VALUE(int64_t, 3); ++i) {
+    const int64_t position = POINTER(const int64_t, 1)[i];
+    int32_t* row = log_of(POINTER(int32_t, 2), i, position);
+    if (position < LM_MOST) append(row, POINTER(const int64_t, 0)[i]);
+    follow(row, row[LM_MOST], VALUE(int64_t, 4), POINTER(int64_t, 5) + i,
+           POINTER(float, 6) + i * LM_VOCABULARY);
+  }
+  return 0;
+}
+
+int32_t copy_logged(void** params) {
+  int32_t* cache = POINTER(int32_t, 0);
+  for (int64_t i = 0; i < WIDTH; ++i) {
+    cache[VALUE(int64_t, 2) * WIDTH + i] = cache[VALUE(int64_t, 1) * WIDTH + i];
+  }
+  *POINTER(int64_t, 5) = VALUE(int64_t, 3) + VALUE(int64_t, 4);
+  return 0;
+}
+
 /* (logits, temperature, top_k, top_p, min_p, seeds, positions, rows, tokens, logprobs). The
  * "logarithm" is the logit. */
 int32_t sample(void** params) {

@@ -196,6 +196,7 @@ std::string hir(const ModelFile& file) {
       model["adapters"] = +LM_ADAPTERS;
       model["adapter_rank"] = +LM_RANK;
     }
+    if (file.has_states) model["states"] = true;
     add("model", model.dump());
   }
   add("generation", R"({"end": [256], "do_sample": true, "temperature": 0.5, "top_k": 9})");
@@ -282,6 +283,11 @@ function sample {
   body.replace(body.find("CONTROLS\n"), 9, file.has_controls ? control_functions : "");
   body.replace(body.find("VERIFY\n"), 7, file.has_verify ? verify_function : "");
   if (file.has_adapters) add_adapters(body);
+  if (file.has_states) {
+    for (const std::string name : {"prefill", "decode", "copy"}) {
+      body.replace(body.find("\"" + name + "\""), name.size() + 2, "\"" + name + "_logged\"");
+    }
+  }
   // The functions of logits take the rows of `verify`.
   if (file.has_verify) {
     const size_t sample = body.find("function sample");

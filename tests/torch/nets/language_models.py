@@ -6,10 +6,10 @@ of Husk against those of transformers' `generate`.
 Needs transformers. Each model is exported with three slots; prompts of 1 to 300 tokens are
 continued by up to 64 tokens, greedily, each alone, and then all of them in the slots, which they
 join and leave. With --target cuda:h100 they run on that GPU. --part 0/4 takes every fourth
-architecture. --eager compares the logits of the way that is exported, those of `verify` and those
-after `copy`, also with adapters (LoRA) of random numbers, and exports nothing. An architecture that
-is refused by name is counted apart. The exit status is 1 if a token is wrong or another exception
-is raised."""
+architecture. --eager compares the logits of the way that is exported, those of `verify`, those
+after `copy` and hidden states, also with adapters (LoRA) of random numbers, and exports nothing. An
+architecture that is refused by name is counted apart. The exit status is 1 if a token is wrong or
+another exception is raised."""
 
 import argparse
 import logging
@@ -63,6 +63,31 @@ LATENT = {
   "head_dim": 8,
   "num_key_value_heads": 4,
 }
+# Layers with states: a state-space model, a short convolution or linear attention.
+STATES = {
+  "initializer_range": 0.2,
+  "num_hidden_layers": 3,
+  "state_size": 8,
+  "chunk_size": 32,
+  "n_groups": 2,
+}
+MAMBA = {
+  **STATES,
+  "mamba_n_heads": 8,
+  "mamba_d_head": 16,
+  "mamba_n_groups": 2,
+  "mamba_d_state": 8,
+  "mamba_d_ssm": 128,
+  "mamba_chunk_size": 32,
+}
+LINEAR = {
+  **STATES,
+  "linear_key_head_dim": 16,
+  "linear_value_head_dim": 16,
+  "linear_num_key_heads": 2,
+  "linear_num_value_heads": 4,
+  "layer_types": ["linear_attention", "linear_attention", "full_attention"],
+}
 # Configurations with other names of fields.
 GPT2 = {"vocab_size": VOCABULARY, "n_embd": 64, "n_head": 4, "n_layer": 2, "n_positions": 512}
 GPT2 |= {"bos_token_id": 1, "eos_token_id": 2, "rotary_dim": 8}
@@ -115,12 +140,50 @@ ARCHITECTURES = {
   "stablelm": {},
   "starcoder2": {},
   "vaultgemma": {**BOTH, "query_pre_attn_scalar": 16},
+  # Those with states.
+  "bamba": {**MAMBA, "attn_layer_indices": [1]},
+  "falcon_h1": MAMBA,
+  "falcon_mamba": STATES,
+  "granitemoehybrid": {
+    **EXPERTS,
+    **MAMBA,
+    "shared_intermediate_size": 64,
+    "layer_types": ["mamba", "attention", "mamba"],
+  },
+  "jamba": {**STATES, "attn_layer_period": 3, "attn_layer_offset": 1, "num_experts": 4},
+  "lfm2": {**STATES, "layer_types": ["conv", "full_attention", "conv"]},
+  "lfm2_moe": {**STATES, **EXPERTS, "layer_types": ["conv", "full_attention", "conv"]},
+  "mamba": STATES,
+  "mamba2": {**STATES, "num_heads": 8, "head_dim": 16},
+  "nemotron_h": {
+    **EXPERTS,
+    **STATES,
+    "layers_block_type": ["mamba", "attention", "moe", "mamba"],
+    "mamba_num_heads": 8,
+    "mamba_head_dim": 16,
+    "ssm_state_size": 8,
+    "moe_shared_expert_intermediate_size": 32,
+  },
+  "olmo_hybrid": LINEAR,
+  "qwen3_5_text": LINEAR,
+  "qwen3_next": {**EXPERTS, **LINEAR},
+  "zamba2": {
+    **STATES,
+    "layers_block_type": ["mamba", "hybrid", "mamba"],
+    "mamba_d_state": 8,
+    "mamba_ngroups": 2,
+    "n_mamba_heads": 8,
+  },
   # Those that are refused by name.
   "bloom": {"vocab_size": VOCABULARY, "hidden_size": 64, "n_head": 4, "n_layer": 2},
   "opt": {**COMMON, "ffn_dim": 128, "word_embed_proj_dim": 64},
   "recurrent_gemma": {},
-  "qwen3_next": EXPERTS,
+  "zamba": {**STATES, "layers_block_type": ["mamba", "hybrid", "hybrid"]},
 }
+
+
+# Layers that adapters may change, if these are not all linear ones.
+TARGETS = dict.fromkeys(("falcon_mamba", "jamba", "mamba"), ("in_proj", "out_proj"))
 
 
 def model_of(name):
@@ -176,11 +239,15 @@ def compare_logits(name):
   from husk.language import adapters, decoder, exporting
 
   model, tokens = model_of(name), torch.tensor(prompts()[3])
-  with exporting.decoder_of(model, SLOTS, MOST, None) as module:
+  with torch.no_grad():
+    hidden = model.base_model(input_ids=tokens[None], use_cache=False).last_hidden_state[0]
+  with exporting.decoder_of(model, SLOTS, MOST, None) as module, torch.no_grad():
     decoder.check_features(module, tokens)
-  wanted = adapters.chosen(2, 4, None)
+    error = (module.embed(tokens)[0] - hidden).abs().max() / hidden.abs().max()
+    assert error < 1e-4, f"the hidden states differ by {error:.2g}"
+  wanted = adapters.chosen(2, 4, TARGETS.get(name))
   with exporting.decoder_of(model, SLOTS, MOST, None, wanted) as module:
-    adapters.check(module, tokens, verifies=True)
+    adapters.check(module, tokens, verifies=not module.has_states)
   return 0, 0
 
 

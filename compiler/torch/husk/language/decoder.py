@@ -9,32 +9,41 @@ from typing import Any
 import torch
 
 from ..errors import Unsupported
-from . import caches, hooks
+from . import caches, hooks, recurrences, states
 
 # How far the logits of the exported way may be from those of the model as it is, as a part of the
 # largest logit. Rounding alone stays below.
 _TOLERANCES = {torch.float32: 1e-3, torch.float64: 1e-6}
 _HALF_TOLERANCE = 6e-2
 _ROUNDED_TOLERANCE = 0.15
+REMEDY = (
+  "husk.language.export takes decoders of text that keep keys, values and states in the cache of "
+  "transformers"
+)
+# What the configuration of a model calls layers that keep nothing.
+_WITHOUT = ("mlp", "moe")
 
 
 class _Step:
   """Where the tokens of a call belong: their slots and positions (rows x tokens), the number of
-  positions of the cache that they may see, and the rows of a cache that the call reads."""
+  positions of the cache that they may see, the rows of a cache that the call reads, and the
+  position of slots that take no part."""
 
   def __init__(self) -> None:
     self.slots = self.positions = torch.zeros(1, 1, dtype=torch.int64)
     self.span = 1
     self.first = 0
     self.rows = 1
+    self.max_tokens = 1
 
   def rows_of(self, buffer: torch.Tensor) -> torch.Tensor:
     return buffer[self.first : self.first + self.rows]
 
 
 class _Recording(hooks.SlotLayer):
-  """A layer that notes the shapes of its keys and values, and keeps nothing."""
+  """A layer that notes the shapes of its keys, values and states, and keeps nothing."""
 
+  records = True
   shapes: tuple[torch.Tensor, torch.Tensor] | None = None
 
   def update(
@@ -42,6 +51,18 @@ class _Recording(hooks.SlotLayer):
   ) -> tuple[torch.Tensor, torch.Tensor]:
     self.shapes = (key_states, value_states)
     return key_states, value_states
+
+  def get_state(self, kind: str, number: int) -> None:
+    return None
+
+  def update_conv_state(self, inputs: torch.Tensor, number: int, size: int | None) -> torch.Tensor:
+    kept = inputs.new_zeros(*inputs.shape[:-1], size or inputs.shape[-1])
+    self.states["conv", number] = states.State(kept)
+    return inputs
+
+  def update_recurrent_state(self, state: torch.Tensor, number: int) -> torch.Tensor:
+    self.states["recurrent", number] = states.State(state)
+    return state
 
   def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
     return query_length, 0
@@ -54,7 +75,9 @@ class Decoder(torch.nn.Module):
   return the logits of the token that follows, and the most likely one. `verify` takes several
   tokens of each of the first sequences, and returns the same for each token. `copy` gives a slot
   what another one has in the caches. `embed` uses no cache. The caches have one position more,
-  `max_tokens`, which no token sees: slots that take no part in a step write there."""
+  `max_tokens`, which no token sees: slots that take no part in a step write there. States, which
+  some layers keep, have no positions: a call goes on from that of its slot, and begins with zeros
+  at position 0."""
 
   def __init__(self, model: Any, slots: int, max_tokens: int, dtype: torch.dtype | None) -> None:
     super().__init__()
@@ -65,20 +88,44 @@ class Decoder(torch.nn.Module):
     if self.cache_name not in parameters:
       raise _no_decoder(model, "takes no cache of keys and values")
     self._step = _Step()
+    self._step.max_tokens = max_tokens
     # torch takes a size for at least 2: one of 1 or 2 would be a constant.
     self.rows = 3 if slots == 2 else slots
-    shapes = self._shapes()
-    for number, pair in enumerate(shapes):
-      for name, one in zip(("keys", "values"), pair, strict=True):
+    self.chunk = recurrences.most_tokens(model, max_tokens)
+    recorded = self._recorded()
+    self.layers = len(recorded)
+    self._states: dict[int, list[tuple[str, int]]] = {}
+    for number, layer in enumerate(recorded):
+      for name, one in zip(("keys", "values"), layer.shapes or (), strict=False):
         size = (self.rows, one.shape[1], max_tokens + 1)
         zeros = one.new_zeros((*size, one.shape[3]), dtype=dtype or one.dtype)
         self.register_buffer(f"{name}_{number}", zeros)
         if caches.is_rounded(dtype):
           self.register_buffer(f"{name}_{number}_scales", one.new_zeros(size, dtype=torch.float32))
-    self.layers = len(shapes)
+      self._states[number] = list(layer.states)
+      for (kind, index), state in layer.states.items():
+        one = state.buffer
+        self.register_buffer(f"{kind}_{number}_{index}", one.new_zeros(self.rows, *one.shape[1:]))
 
-  def _shapes(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """The keys and values of two tokens in each layer, from a run of the model."""
+  @property
+  def has_states(self) -> bool:
+    """Whether layers keep states beside keys and values."""
+    return any(self._states.values())
+
+  @property
+  def has_keys(self) -> bool:
+    """Whether layers keep keys and values."""
+    return any(name.startswith("keys_") for name, _ in self.named_buffers(recurse=False))
+
+  @property
+  def cache_dtype(self) -> torch.dtype:
+    """The type of the keys; without any, that of the first state."""
+    buffers = dict(self.named_buffers(recurse=False))
+    name = next((one for one in buffers if one.startswith("keys_")), next(iter(buffers)))
+    return buffers[name].dtype
+
+  def _recorded(self) -> list[_Recording]:
+    """The layers with the shapes for two tokens, from a run of the model."""
     config = self.model.config.get_text_config(decoder=True)
     device = next(self.model.parameters()).device
     empty = caches.Kept(torch.zeros(1, 0, 2, 0))
@@ -89,14 +136,21 @@ class Decoder(torch.nn.Module):
     with torch.no_grad():
       logits = self._run(torch.zeros_like(step.positions), layers)
     self.vocabulary = int(logits.shape[-1])
-    if all(layer.shapes is None for layer in layers):
-      raise _no_decoder(self.model, "keeps no keys and values in its cache")
-    while layers[-1].shapes is None:  # layers that read the keys of others
+    if not any(layer.shapes or layer.states for layer in layers):
+      raise _no_decoder(self.model, "keeps nothing in its cache")
+    while not (layers[-1].shapes or layers[-1].states):  # layers that read the keys of others
       layers.pop()
-    missing = [str(i) for i, layer in enumerate(layers) if layer.shapes is None]
+    kinds = getattr(config, "layer_types", None) or [""] * len(layers)
+    missing = [
+      str(i)
+      for i, layer in enumerate(layers)
+      if not (layer.shapes or layer.states) and kinds[i] not in _WITHOUT
+    ]
     if missing:
-      raise _no_decoder(self.model, f"has layers without keys and values ({', '.join(missing)})")
-    return [layer.shapes for layer in layers if layer.shapes is not None]
+      raise _no_decoder(
+        self.model, f"has layers that keep nothing in its cache ({', '.join(missing)})"
+      )
+    return layers
 
   def _run(self, tokens: torch.Tensor, layers: list[Any], every: bool = False) -> torch.Tensor:
     """The logits of the last token of each row; with `every`, of each token."""
@@ -104,22 +158,38 @@ class Decoder(torch.nn.Module):
       "input_ids": tokens,
       "position_ids": self._step.positions,
       "use_cache": True,
-      self.cache_name: hooks.cache_of(layers, self.model.config.model_type),
+      self.cache_name: hooks.cache_of(layers),
     }
     if self.takes_last and not every:
       keywords["logits_to_keep"] = 1
-    logits: torch.Tensor = self.model(**keywords).logits
+    try:
+      logits: torch.Tensor = self.model(**keywords).logits
+    finally:
+      recurrences.give(None)  # since a call without a cache may follow
     return (logits.flatten(0, 1) if every else logits[:, -1]).float()
 
   def _kept(self, name: str) -> caches.Kept:
-    return caches.Kept(getattr(self, name), getattr(self, f"{name}_scales", None))
+    numbers = getattr(self, name, None)
+    if numbers is None:  # of a layer without attention
+      numbers = torch.zeros(1, 0, 2, 0)
+    return caches.Kept(numbers, getattr(self, f"{name}_scales", None))
+
+  def _layer(self, number: int) -> hooks.SlotLayer:
+    return hooks.SlotLayer(
+      self._step,
+      self._kept(f"keys_{number}"),
+      self._kept(f"values_{number}"),
+      {
+        (kind, index): states.State(self.get_buffer(f"{kind}_{number}_{index}"))
+        for kind, index in self._states[number]
+      },
+    )
 
   def _next(self, tokens: torch.Tensor, every: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-    layers = [
-      hooks.SlotLayer(self._step, self._kept(f"keys_{i}"), self._kept(f"values_{i}"))
-      for i in range(self.layers)
-    ]
+    layers = [self._layer(number) for number in range(self.layers)]
     logits = self._run(tokens, layers, every)
+    for layer in layers:
+      layer.write_states()
     return logits.argmax(-1), logits
 
   def prefill(
@@ -173,19 +243,23 @@ class Decoder(torch.nn.Module):
 
   def copy(self, source: int, slot: int, position: int, count: int) -> torch.Tensor:
     """Gives `slot` the keys and values that the slot `source` has at `count` positions, of which
-    the first is `position`. Returns position + count, since a function has an output."""
+    the first is `position`, and its states, which are those after its last token. Returns position
+    + count, since a function has an output."""
     for number in (source, slot):
       torch._check(number >= 0)
       torch._check(number < self.slots)
     torch._check(position >= 0)
     torch._check(count >= 1)
     torch._check(position + count <= self.max_tokens)
-    device = self.get_buffer("keys_0").device
+    buffers = dict(self.named_buffers(recurse=False))
+    device = next(iter(buffers.values())).device
     positions = torch.arange(count, device=device)[None] + position
     slots = torch.zeros_like(positions)
-    for buffer in self.buffers(recurse=False):
-      rows = torch.ops.aten.index(buffer, (slots + source, None, positions))
-      torch.ops.aten.index_put_(buffer, (slots + slot, None, positions), rows)
+    row = slots[0, :1]
+    for name, buffer in buffers.items():
+      where = (row,) if name.startswith(states.KINDS) else (slots, None, positions)
+      rows = torch.ops.aten.index(buffer, (where[0] + source, *where[1:]))
+      torch.ops.aten.index_put_(buffer, (where[0] + slot, *where[1:]), rows)
     return positions[0, -1:] + 1
 
   def embed(self, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -203,13 +277,13 @@ class Decoder(torch.nn.Module):
 def _no_decoder(model: Any, reason: str) -> Unsupported:
   return Unsupported(
     f"the architecture {model.config.model_type!r} {reason}",
-    remedy="husk.language.export takes decoders of text that keep keys and values",
+    remedy=REMEDY,
   )
 
 
 def tolerance(decoder: Decoder, exact_cache: bool) -> float:
   """How far logits may be from those of the model, as a part of the largest one."""
-  dtype = decoder.get_buffer("keys_0").dtype
+  dtype = decoder.cache_dtype
   if caches.is_rounded(dtype):
     return _ROUNDED_TOLERANCE
   return _TOLERANCES.get(dtype, _HALF_TOLERANCE) if exact_cache else _HALF_TOLERANCE
@@ -224,6 +298,8 @@ def check(
   count, slot = len(tokens), decoder.slots - 1
   split, single = count // 2, count - 2
   with torch.no_grad():
+    # A sequence must not see what the slot has of another one.
+    decoder.prefill(tokens[split:single], slot, 0, split)
     decoder.prefill(tokens[:split], slot, 0, split)
     decoder.prefill(tokens[split:single], slot, split, single)
     logits = right
@@ -245,8 +321,8 @@ def check(
 
 
 def check_features(decoder: Decoder, tokens: torch.Tensor) -> None:
-  """Compares `verify`, and `decode` after `copy`, with `decode` alone. The caches are zeros
-  afterwards."""
+  """Compares `verify`, which no decoder with states has, and `decode` after `copy`, with `decode`
+  alone. The caches are zeros afterwards."""
   count, slot = len(tokens), decoder.slots - 1
   begin = count - 3
   row = torch.zeros(decoder.slots, 3, dtype=torch.int64, device=tokens.device)
@@ -254,19 +330,23 @@ def check_features(decoder: Decoder, tokens: torch.Tensor) -> None:
   row[slot], positions[slot] = tokens[begin:], begin
   with torch.no_grad():
     decoder.prefill(tokens[:begin], slot, 0, begin)
-    found = [decoder.verify(row, positions, count)[1].unflatten(0, row.shape)[slot, -1]]
-    right = found[0]
-    for k in range(3):
+    found = []
+    if not decoder.has_states:
+      found.append(decoder.verify(row, positions, count)[1].unflatten(0, row.shape)[slot, -1])
+    for k in range(2):
       at = (positions + k).clamp(max=decoder.max_tokens)
-      right = decoder.decode(row[:, k], at, count)[1][slot]
+      decoder.decode(row[:, k], at, count)
     if slot > 0:
       decoder.copy(slot, 0, 0, count - 1)
+    at = (positions + 2).clamp(max=decoder.max_tokens)
+    right = decoder.decode(row[:, 2], at, count)[1][slot]
+    if slot > 0:
       row[0], positions[0] = row[slot], begin
       found.append(decoder.decode(row[:1, 2], positions[:1] + 2, count)[1][0])
     for buffer in decoder.buffers(recurse=False):
       buffer.zero_()
-  limit = _TOLERANCES.get(decoder.get_buffer("keys_0").dtype, _HALF_TOLERANCE)
-  error = max(float((one - right).abs().max()) for one in found)
+  limit = _TOLERANCES.get(decoder.cache_dtype, _HALF_TOLERANCE)
+  error = max((float((one - right).abs().max()) for one in found), default=0.0)
   if not error <= limit * float(right.abs().max()):
     raise _no_decoder(
       decoder.model,

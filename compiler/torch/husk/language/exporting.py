@@ -95,10 +95,23 @@ def export(
       "architecture": model.config.model_type,
       "max_tokens": most,
       "slots": slots,
-      "chunk": min(most, _MOST_CHUNK),
+      "chunk": min(module.chunk, _MOST_CHUNK),
       "vocabulary": module.vocabulary,
-      "cache": str(module.get_buffer("keys_0").dtype).removeprefix("torch."),
+      "cache": str(module.cache_dtype).removeprefix("torch."),
     }
+    if module.has_states:
+      described["states"] = True
+    if not module.has_keys and (cache is not None or cache_dtype is not None):
+      raise ValueError(
+        f"cache={cache or cache_dtype!r}: this {model.config.model_type} keeps no keys and values, "
+        "but states, whose type is that of the model: leave it out"
+      )
+    if module.has_states and "verify" in chosen:
+      raise Unsupported(
+        f"the architecture {model.config.model_type!r} keeps states, which cannot go back to an "
+        "earlier token when a draft is wrong",
+        remedy='leave "verify" out of the features (--features)',
+      )
     if "verify" in chosen:
       decoder.check_features(module, torch.arange(8) * 7919 % module.vocabulary)
       described["verify"] = min(_VERIFIED, most)
@@ -156,7 +169,7 @@ def decoder_of(
       raise Unsupported(
         f"the architecture {kind!r} does not run with Husk's cache "
         f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''})",
-        remedy="husk.language.export takes decoders of text that keep keys and values",
+        remedy=decoder.REMEDY,
       ) from error
     yield module
 
@@ -243,7 +256,7 @@ def _chosen(features: Iterable[str]) -> set[str]:
 def _functions(module: decoder.Decoder, features: set[str]) -> Mapping[str, Function]:
   """The functions of the file, with examples of their arguments. No example is 0, 1 or another
   limit, which torch would take for the only value."""
-  auto, most = torch.export.Dim.AUTO, min(module.max_tokens, _MOST_CHUNK)
+  auto, most = torch.export.Dim.AUTO, min(module.chunk, _MOST_CHUNK)
   length = torch.export.Dim("length", min=1, max=most)
   rows: Any = torch.export.Dim("rows", min=1, max=module.rows) if module.rows > 1 else None
   count = min(2, module.slots)

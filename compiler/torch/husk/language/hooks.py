@@ -1,20 +1,20 @@
 """The hooks that transformers has for exporters: an implementation of attention, the masks that
 belong to it, and a cache whose layers are buffers of a module.
 
-Models of transformers call these three wherever they attend, so that their own code is exported,
-and no list of architectures is needed. `decoder.check` compares the result with the model as it
-is, since a model may bypass a hook."""
+Models of transformers call these three wherever they attend or keep a state, so that their own code
+is exported, and no list of architectures is needed. `decoder.check` compares the result with the
+model as it is, since a model may bypass a hook."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from ..errors import Unsupported
-from . import caches
+from . import caches, recurrences, states
 
 # The name of the hooks in transformers' tables.
 NAME = "husk"
@@ -107,21 +107,31 @@ def used_by(model: Any) -> Iterator[None]:
       "cannot be exported as a language model; husk.export takes it with a wrapper of your own",
     )
   try:
-    yield
+    with recurrences.used_by(model):
+      yield
   finally:
     model.set_attn_implementation(before)
 
 
 class SlotLayer:
-  """The cache of one layer, as transformers calls it: buffers of slots x heads x positions x
-  numbers. A call writes the positions of its tokens and returns those up to `step.span`."""
+  """The cache of one layer, as transformers calls it. Keys and values are buffers of slots x heads
+  x positions x numbers: a call writes the positions of its tokens and returns those up to
+  `step.span`. The states are by kind and number."""
 
   is_compileable = False
   is_sliding = False
   is_initialized = True
+  records = False  # whether it notes shapes alone
 
-  def __init__(self, step: Any, keys: caches.Kept, values: caches.Kept) -> None:
+  def __init__(
+    self,
+    step: Any,
+    keys: caches.Kept,
+    values: caches.Kept,
+    layer_states: Mapping[tuple[str, int], states.State] | None = None,
+  ) -> None:
     self.step, self.keys, self.values = step, keys, values
+    self.states = dict(layer_states or {})
 
   def update(
     self, key_states: torch.Tensor, value_states: torch.Tensor, *_args: Any, **_kwargs: Any
@@ -132,6 +142,21 @@ class SlotLayer:
     keys = self.keys.read(self.step, key_states.dtype)
     return keys, self.values.read(self.step, value_states.dtype)
 
+  def get_state(self, kind: str, number: int) -> torch.Tensor | None:
+    return self.states[kind, number].read(self.step)
+
+  def update_conv_state(self, inputs: torch.Tensor, number: int, _size: int | None) -> torch.Tensor:
+    return self.states["conv", number].join(self.step, inputs)
+
+  def update_recurrent_state(self, state: torch.Tensor, number: int) -> torch.Tensor:
+    self.states["recurrent", number].value = state
+    return state
+
+  def write_states(self) -> None:
+    """Writes the states at the end of a call of the model."""
+    for state in self.states.values():
+      state.write(self.step)
+
   def get_mask_sizes(self, _query_length: int) -> tuple[int, int]:
     return self.step.span, 0
 
@@ -139,27 +164,41 @@ class SlotLayer:
     return self.step.positions[:, :1]
 
   def get_max_length(self) -> int:
-    return int(self.keys.numbers.shape[2]) - 1
+    return int(self.step.max_tokens)
 
 
-def cache_of(layers: Sequence[Any], model_type: str) -> Any:
-  """The layers as an object of transformers' class of caches. States that are no keys and values
-  are refused by name."""
+def cache_of(layers: Sequence[Any]) -> Any:
+  """The layers as an object of transformers' class of caches."""
   from transformers.cache_utils import Cache  # pyright: ignore[reportMissingImports]
 
-  def refused(what: str) -> Callable[..., Any]:
-    def refuse(*_args: Any, **_kwargs: Any) -> Any:
-      raise Unsupported(
-        f"the architecture {model_type!r} has layers with {what}",
-        remedy="a language model of Husk keeps keys and values alone; state-space and hybrid "
-        "models cannot be exported yet",
-      )
-
-    return refuse
-
   class SlotCache(Cache):
-    update_conv_state = refused("states of convolutions")
-    update_recurrent_state = refused("recurrent states")
-    has_previous_state = refused("recurrent states")
+    def get_conv_state(self, layer_idx: int, state_idx: int = 0) -> torch.Tensor | None:
+      found: torch.Tensor | None = layers[layer_idx].get_state("conv", state_idx)
+      return found
+
+    def update_conv_state(
+      self,
+      conv_states: torch.Tensor,
+      layer_idx: int,
+      state_idx: int = 0,
+      conv_kernel_size: int | None = None,
+      **_kwargs: Any,
+    ) -> Any:
+      return layers[layer_idx].update_conv_state(conv_states, state_idx, conv_kernel_size)
+
+    def get_recurrent_state(self, layer_idx: int, state_idx: int = 0) -> torch.Tensor | None:
+      found: torch.Tensor | None = layers[layer_idx].get_state("recurrent", state_idx)
+      recurrences.give(found)
+      return found
+
+    def update_recurrent_state(
+      self, recurrent_states: torch.Tensor, layer_idx: int, state_idx: int = 0, **_kwargs: Any
+    ) -> Any:
+      return layers[layer_idx].update_recurrent_state(recurrent_states, state_idx)
+
+    def has_previous_state(
+      self, layer_idx: int | None = None, state_idx: int | None = None
+    ) -> bool:
+      return any(bool(layer.states) and not layer.records for layer in layers)
 
   return SlotCache(layers=list(layers))
