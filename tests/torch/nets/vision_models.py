@@ -238,7 +238,13 @@ def compare(name, folder, options):
   assert other != right[1], "the image does not change the text"
   before = time.perf_counter()
   husk.language.export(
-    model, path, slots=SLOTS, max_tokens=MOST, image_size=size, targets=(options.target,)
+    model,
+    path,
+    slots=SLOTS,
+    max_tokens=MOST,
+    image_size=size,
+    features=("images",),
+    targets=(options.target,),
   )
   seconds = time.perf_counter() - before
   loaded = husk.text.load(path, device="cuda" if options.target.startswith("cuda") else "cpu")
@@ -260,7 +266,13 @@ def compare(name, folder, options):
     different.append(sum(a.tokens != b for a, b in zip(together, right, strict=True)))
   if options.compile:
     husk.language.export(
-      model, path, slots=SLOTS, max_tokens=MOST, image_size=size, targets=(options.compile,)
+      model,
+      path,
+      slots=SLOTS,
+      max_tokens=MOST,
+      image_size=size,
+      features=("images",),
+      targets=(options.compile,),
     )
   return different, len(cases), seconds
 

@@ -92,7 +92,13 @@ def of_model(model: Any, size: tuple[int, int] | None, max_tokens: int, chunk: i
       remedy="export it with a larger max_tokens (--max-tokens), or with smaller images "
       "(--image-size) if the model takes these",
     )
-  return Images(tower, int(model.config.image_token_id), tower.shape, rows, width)
+  token = int(model.config.image_token_id)
+  if token >= model.config.get_text_config(decoder=True).vocab_size:
+    raise Unsupported(
+      f"images: the token {token} of images is none of the vocabulary of this {kind}",
+      remedy="resize the embeddings of the model: model.resize_token_embeddings",
+    )
+  return Images(tower, token, tower.shape, rows, width)
 
 
 def _device(model: Any) -> Any:
@@ -222,8 +228,7 @@ class ImageDecoder(decoder.Decoder):
   ) -> tuple[torch.Tensor, torch.Tensor]:
     torch._check(rows.shape[0] == tokens.shape[0])
     is_image = (rows >= 0).unsqueeze(-1)
-    # The token of images may be one that the model has no embedding for.
-    own = self.model.get_input_embeddings()(tokens * (rows < 0))
+    own = self.model.get_input_embeddings()(tokens)
     parts = embeddings[rows.clamp(min=0)].to(own.dtype).split(self.size, dim=-1)
     self._given.embeddings = torch.where(is_image, parts[0], own)[None]
     deep = [torch.where(is_image, one, 0)[None] for one in parts[1:]]

@@ -98,8 +98,7 @@ class Model:
     if not isinstance(prompt, str):
       tokens = [one for one in prompt if isinstance(one, int)]
       if tokens and len(tokens) == len(prompt):
-        image = None if self._images is None else self._images.token
-        wrong = [one for one in tokens if not 0 <= one < self.vocabulary and one != image]
+        wrong = [one for one in tokens if not 0 <= one < self.vocabulary]
         if wrong:
           raise ValueError(f"no token has the number {wrong[0]}: there are {self.vocabulary}")
         return tokens
