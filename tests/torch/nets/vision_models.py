@@ -10,6 +10,8 @@ other requests go on. With --compile cuda:h200 the file is also exported for tha
 does not run. The exit status is 1 if a token is wrong or another exception is raised."""
 
 import argparse
+import contextlib
+import json
 import logging
 import pathlib
 import sys
@@ -141,14 +143,16 @@ def model_of(name):
       if one.dim() < 2:
         one.add_(torch.randn(one.shape, generator=random) * 0.1)
       else:
-        size = one[0].numel() if one.shape[0] != VOCABULARY else 4
+        # Embeddings that are scaled, as those of Gemma, would hide images.
+        size = one[0].numel() if one.shape[0] != VOCABULARY else 256 if name == "gemma3" else 4
         one.copy_(torch.randn(one.shape, generator=random) * 1.2 * size**-0.5)
   model.tie_weights()
   return model
 
 
-def prompts(rows):
-  """Tokens and how many images they have."""
+def prompts(rows, has_grid):
+  """Tokens and how many images they have. In a grid, `generate` continues an image at the end of a
+  prompt by other positions than get_rope_index of the model gives, so that there is none."""
   random = torch.Generator().manual_seed(1)
 
   def text(count):
@@ -160,7 +164,7 @@ def prompts(rows):
     ([*text(3), *image, *text(5)], 1),
     ([*image, *text(9), *image, *text(1)], 2),
     ([*text(30), *image, *text(40)], 1),
-    ([*text(4), *image[:-1]], 1),
+    ([*text(4), *(image if has_grid else image[:-1])], 1),
     ([*text(1), *image, *image], 2),
     (text(50), 0),
     ([*text(5), *image, *text(3)], 1),  # as the second one, with another image
@@ -218,6 +222,70 @@ def check_refusals(loaded, shape, rows):
   assert short.tokens == long.tokens and short.prompt == long.prompt
 
 
+class Eager:
+  """The module that is exported, as a program of the runtime."""
+
+  def __init__(self, module, seen):
+    self.module = module
+    self.described = {
+      "architecture": "eager",
+      "max_tokens": MOST,
+      "slots": SLOTS,
+      "vocabulary": VOCABULARY,
+      "chunk": MOST,
+      "image": seen.description(),
+    }
+
+  def metadata(self):
+    return {
+      "husk.text.model": json.dumps(self.described),
+      "husk.text.generation": json.dumps({"end": [2]}),
+    }
+
+  def session(self):
+    return self
+
+  def __getattr__(self, name):
+    function = getattr(self.module, name)
+
+    def call(*given):
+      given = [torch.from_numpy(one) if isinstance(one, numpy.ndarray) else one for one in given]
+      with torch.no_grad():
+        found = function(*given)
+      return found.numpy() if isinstance(found, torch.Tensor) else [one.numpy() for one in found]
+
+    return call
+
+
+@contextlib.contextmanager
+def loaded_file(model, seen, path, size, options):
+  """What husk.text loads, and the seconds of the export."""
+  from husk.language import exporting
+  from husk.text.model import Model
+
+  if options.eager:
+    with exporting.decoder_of(model, SLOTS, MOST, None, None, seen) as module:
+      yield Model(Eager(module, seen), "eager"), 0
+    return
+  before = time.perf_counter()
+  export(model, path, size, options.target)
+  seconds = time.perf_counter() - before
+  device = "cuda" if options.target.startswith("cuda") else "cpu"
+  yield husk.text.load(path, device=device), seconds
+
+
+def export(model, path, size, target):
+  husk.language.export(
+    model,
+    path,
+    slots=SLOTS,
+    max_tokens=MOST,
+    image_size=size,
+    features=("images",),
+    targets=(target,),
+  )
+
+
 def compare(name, folder, options):
   """How many texts differ: alone, together, and with small chunks."""
   from husk.language import images
@@ -225,7 +293,7 @@ def compare(name, folder, options):
   path, model = folder / "model.husk", model_of(name)
   size = SIZES.get(name)
   seen = images.of_model(model, size, MOST, MOST)
-  cases = prompts(seen.rows)
+  cases = prompts(seen.rows, seen.grid is not None)
   random = torch.Generator().manual_seed(3)
   pixels = [
     [torch.randn(seen.shape, generator=random) for _ in range(count)] for _, count in cases
@@ -236,44 +304,25 @@ def compare(name, folder, options):
   ]
   other = right_tokens(model, seen.tower, cases[1][0], pixels[-1])
   assert other != right[1], "the image does not change the text"
-  before = time.perf_counter()
-  husk.language.export(
-    model,
-    path,
-    slots=SLOTS,
-    max_tokens=MOST,
-    image_size=size,
-    features=("images",),
-    targets=(options.target,),
-  )
-  seconds = time.perf_counter() - before
-  loaded = husk.text.load(path, device="cuda" if options.target.startswith("cuda") else "cpu")
-  check_refusals(loaded, seen.shape, seen.rows)
+  with loaded_file(model, seen, path, size, options) as (loaded, seconds):
+    check_refusals(loaded, seen.shape, seen.rows)
 
-  def request(case, given):
-    return loaded.submit(case[0], images=[one.numpy() for one in given], max_new_tokens=NEW)
+    def request(case, given):
+      return loaded.submit(case[0], images=[one.numpy() for one in given], max_new_tokens=NEW)
 
-  alone = []
-  for case, given in zip(cases, pixels, strict=True):
-    one = request(case, given)
-    loaded.run()
-    alone.append(one.tokens)
-  different = [sum(a != b for a, b in zip(alone, right, strict=True))]
-  for chunk in (loaded._chunk, max(seen.rows, 8) if seen.two_way else 8):
-    loaded._chunk = chunk
-    together = [request(case, given) for case, given in zip(cases, pixels, strict=True)]
-    loaded.run()
-    different.append(sum(a.tokens != b for a, b in zip(together, right, strict=True)))
+    alone = []
+    for case, given in zip(cases, pixels, strict=True):
+      one = request(case, given)
+      loaded.run()
+      alone.append(one.tokens)
+    different = [sum(a != b for a, b in zip(alone, right, strict=True))]
+    for chunk in (loaded._chunk, max(seen.rows, 8) if seen.two_way else 8):
+      loaded._chunk = chunk
+      together = [request(case, given) for case, given in zip(cases, pixels, strict=True)]
+      loaded.run()
+      different.append(sum(a.tokens != b for a, b in zip(together, right, strict=True)))
   if options.compile:
-    husk.language.export(
-      model,
-      path,
-      slots=SLOTS,
-      max_tokens=MOST,
-      image_size=size,
-      features=("images",),
-      targets=(options.compile,),
-    )
+    export(model, path, size, options.compile)
   return different, len(cases), seconds
 
 
@@ -281,6 +330,7 @@ def main():
   parser = argparse.ArgumentParser(description=__doc__)
   parser.add_argument("names", nargs="*", metavar="ARCHITECTURE")
   parser.add_argument("--target", default="host:avx2")
+  parser.add_argument("--eager", action="store_true")
   parser.add_argument("--compile", metavar="TARGET")
   options = parser.parse_args()
   logging.getLogger("transformers").setLevel(logging.ERROR)
