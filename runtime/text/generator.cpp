@@ -234,8 +234,8 @@ void Generator::end_cancelled() {
 }
 
 // How many tokens of a prompt the cache of a slot begins with, taken with the same adapter. The
-// last token does not count, since it is taken for its logits, and neither do tokens of images, since
-// equal ones may be those of other images.
+// last token does not count, since it is taken for its logits, and neither do tokens of images,
+// since equal ones may be those of other images.
 int64_t Generator::cached_part(const Request& request, size_t slot) const {
   if (cached_versions_[slot] != request.version) return 0;
   const int32_t* cached = cached_.data() + slot * width();
@@ -445,8 +445,7 @@ Status Generator::take_chunk(Sequence& sequence, husk_error* error) {
     HUSK_TRY(model_.prefill_images(tokens, position, position + count, sequence.slot,
                                    request.images, error));
   } else {
-    HUSK_TRY(
-        model_.prefill(tokens, count, sequence.slot, position, request.adapter, error));
+    HUSK_TRY(model_.prefill(tokens, count, sequence.slot, position, request.adapter, error));
   }
   remember(sequence, tokens, count, position);
   counts_.prompt_tokens += static_cast<uint64_t>(count);

@@ -70,8 +70,7 @@ Status PromptImages::read(const ImageKind& kind, List<int32_t>& prompt, const fl
     return fail(error, HUSK_INVALID_INPUT,
                 "the prompt has %zu image tokens (number %lld), but embedding_count is %zu: give "
                 "%lld rows for each image, and as many image tokens as rows, or one for each image",
-                found, static_cast<long long>(kind.token), rows,
-                static_cast<long long>(kind.rows));
+                found, static_cast<long long>(kind.token), rows, static_cast<long long>(kind.rows));
   }
   if (!rows) return Status::ok;
   if (found == images) {
@@ -160,8 +159,8 @@ void PromptImages::fill(int64_t begin, int64_t end, int64_t* rows, int64_t* extr
   for (int64_t at = begin; at < end; ++at) {
     const size_t image = image_at(at);
     const bool is_row = image < starts_.size() && starts_[image] <= at;
-    const int64_t number =
-        is_row ? static_cast<int64_t>(image) * kind_->rows + at - starts_[image] : -1;
+    const int64_t number = is_row ? static_cast<int64_t>(image) * kind_->rows + at - starts_[image]
+                                  : -1;
     rows[at - begin] = number;
     if (kind_->two_way) extras[at - begin] = is_row ? starts_[image] + kind_->rows : at + 1;
     if (!is_row) continue;

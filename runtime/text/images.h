@@ -57,8 +57,8 @@ class PromptImages {
   void fill_grid(int64_t begin, int64_t end, int64_t* places) const;
 
   const ImageKind* kind_ = nullptr;
-  int64_t size_ = 0;       // tokens of the prompt
-  List<int64_t> starts_;   // the first tokens of the images
+  int64_t size_ = 0;      // tokens of the prompt
+  List<int64_t> starts_;  // the first tokens of the images
   List<float> embeddings_;
 };
 

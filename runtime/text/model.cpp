@@ -142,17 +142,17 @@ Status Model::find_functions(const husk_program* program, husk_error* error) {
     uint32_t inputs, outputs;
     uint32_t* number;
     bool is_optional;
-  } functions[] = {{"prefill", 4 + adapter_inputs(), 2, &prefill_, false},
-                   {"decode", 3 + row_inputs(), 2, &decode_, false},
-                   {"sample", 7, 2, &sample_, false},
-                   {"copy", 4, 1, &copy_, true},
-                   {"adjust", 8, 1, &adjust_, true},
-                   {"rank", 2, 3, &rank_, true},
-                   {"verify", 3 + row_inputs(), 2, &verify_, true},
-                   {"image", 1, 1, &image_, !images.exists()},
-                   {"prefill_images", images.extras() ? 7u : 6u, 2, &prefill_images_,
-                    !images.exists()},
-                   {"embed", 1, 2, &embed_, true}};
+  } functions[] = {
+      {"prefill", 4 + adapter_inputs(), 2, &prefill_, false},
+      {"decode", 3 + row_inputs(), 2, &decode_, false},
+      {"sample", 7, 2, &sample_, false},
+      {"copy", 4, 1, &copy_, true},
+      {"adjust", 8, 1, &adjust_, true},
+      {"rank", 2, 3, &rank_, true},
+      {"verify", 3 + row_inputs(), 2, &verify_, true},
+      {"image", 1, 1, &image_, !images.exists()},
+      {"prefill_images", images.extras() ? 7u : 6u, 2, &prefill_images_, !images.exists()},
+      {"embed", 1, 2, &embed_, true}};
   for (const auto& function : functions) {
     const husk_status status = husk_program_find_function(program, function.name, function.number,
                                                           error);
@@ -191,8 +191,8 @@ Status Model::allocate(husk_error* error) {
 Status Model::allocate_images(husk_error* error) {
   const auto columns = static_cast<size_t>(chunk * (1 + images.extras()));
   HUSK_TRY(image_columns_.resize(columns, error));
-  HUSK_TRY(to_status(
-      husk_engine_alloc(engine_, columns * sizeof(int64_t), &device_images_, error)));
+  HUSK_TRY(
+      to_status(husk_engine_alloc(engine_, columns * sizeof(int64_t), &device_images_, error)));
   size_t bytes = static_cast<size_t>(chunk) * sizeof(float);
   if (__builtin_mul_overflow(bytes, static_cast<size_t>(images.width), &bytes)) {
     return no_model(error, "rows of embeddings that fit into memory");

@@ -60,7 +60,7 @@ class Model {
   int64_t adapter_count = 0, adapter_rank = 0;  // 0: the file has none
   int64_t ranked = 0;  // the most likely tokens that `rank` gives; 0: the file has no such function
   ImageKind images;
-  List<int32_t> ends;  // the tokens that end a text
+  List<int32_t> ends;        // the tokens that end a text
   Sampling recommended;      // by the model's author
   uint64_t nanoseconds = 0;  // of all runs
 

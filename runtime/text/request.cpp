@@ -240,10 +240,10 @@ Status Request::read(const husk_text_request& from, const Model& model,
                      const husk_tokenizer* tokenizer, husk_error* error) {
   if (!from.part || (!from.text && !from.tokens) || (!from.stops && from.stop_count) ||
       (!from.embeddings && from.embedding_count)) {
-    const char* missing = !from.part                                    ? "part"
-                          : from.stop_count && !from.stops              ? "stops"
+    const char* missing = !from.part                                 ? "part"
+                          : from.stop_count && !from.stops           ? "stops"
                           : from.embedding_count && !from.embeddings ? "embeddings"
-                                                                        : "text and tokens";
+                                                                     : "text and tokens";
     return fail(error, HUSK_INVALID_ARGUMENT, "husk_text_request: %s is NULL", missing);
   }
   part_ = from.part;

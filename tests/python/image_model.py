@@ -77,7 +77,9 @@ class Decoder(language_model.Decoder):
       full = keys <= position_ids[:, None, :, None]
       if token_type_ids is not None:
         groups = groups_of(token_type_ids)
-        full = full | ((groups[:, None, :, None] == groups[:, None, None]) & (groups >= 0)[:, None, :, None])
+        full = full | (
+          (groups[:, None, :, None] == groups[:, None, None]) & (groups >= 0)[:, None, :, None]
+        )
       near = full & (keys > position_ids[:, None, :, None] - WINDOW)
       attention_mask = {"full_attention": full, "sliding_attention": near}
     kinds = ("sliding_attention", "full_attention")

@@ -4,7 +4,6 @@ import pathlib
 
 import husk
 import image_model
-import language_model
 import numpy as np
 import pytest
 import torch

@@ -120,9 +120,7 @@ int32_t verify_adapted(void** params) {
 }
 
 /* (those of `verify`, the shifts) */
-int32_t verify_shifted(void** params) {
-  return take_several(params, POINTER(const int64_t, 8), 0);
-}
+int32_t verify_shifted(void** params) { return take_several(params, POINTER(const int64_t, 8), 0); }
 
 /* (pixels, rows). A row has the numbers of a column of pixels. */
 int32_t image(void** params) {

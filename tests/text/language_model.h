@@ -66,8 +66,8 @@ static inline int32_t lm_salt(const float* product, const float* other_product) 
   return (int32_t)((uint32_t)(int32_t)(sum * 8) % 100003);
 }
 
-/* The number of a row of an image, which counts as that of an adapter. What the token has beside the
- * row is one number, or a place in a grid. */
+/* The number of a row of an image, which counts as that of an adapter. What the token has beside
+ * the row is one number, or a place in a grid. */
 static inline int32_t lm_image_salt(const float* row, int64_t a, int64_t b, int64_t c) {
   return (int32_t)(row[0] * 10 + row[1]) + (int32_t)(a * 3 + b * 5 + c * 7);
 }

@@ -52,8 +52,8 @@ struct Wanted {
   uint32_t speculate = 0;
   uint32_t mask = 0;  // 0: none
   uint32_t adapter = 0;
-  int32_t salt = 0;            // of the adapter (lm_salt), or of the tokens after images
-  std::vector<int32_t> salts;  // of each token of the prompt, if they differ
+  int32_t salt = 0;               // of the adapter (lm_salt), or of the tokens after images
+  std::vector<int32_t> salts;     // of each token of the prompt, if they differ
   std::vector<float> embeddings;  // of its images
   std::vector<std::string> stops;
 };

@@ -1,13 +1,14 @@
 """Vision-language models from small random configurations: their texts from a file of Husk against
 those of transformers' `generate`.
 
-    python tests/torch/nets/vision_models.py [ARCHITECTURE...] [--target host:avx2] [--compile TARGET]
+    python tests/torch/nets/vision_models.py [ARCHITECTURE...] [--eager] [--compile cuda:h200]
 
 Needs transformers. Each model is exported with three slots. Prompts with no image, one and two are
 continued by 32 tokens, greedily, each alone, and then all of them in the slots, which they join and
 leave, also with chunks of a few tokens. Images must change texts. Wrong images are refused while
-other requests go on. With --compile cuda:h200 the file is also exported for that target, where it
-does not run. The exit status is 1 if a token is wrong or another exception is raised."""
+other requests go on. --eager runs the module that is exported, and exports nothing. With --compile
+cuda:h200 the file is also exported for that target, where it does not run. The exit status is 1 if
+a token is wrong or another exception is raised."""
 
 import argparse
 import contextlib
@@ -215,8 +216,7 @@ def check_refusals(loaded, shape, rows):
   assert request.tokens == alone.tokens
   # One image token for each image becomes as many as there are rows.
   short, long = (
-    loaded.submit([3, *middle, 4], images=[right], max_new_tokens=4)
-    for middle in ([IMAGE], image)
+    loaded.submit([3, *middle, 4], images=[right], max_new_tokens=4) for middle in ([IMAGE], image)
   )
   loaded.run()
   assert short.tokens == long.tokens and short.prompt == long.prompt
@@ -295,9 +295,7 @@ def compare(name, folder, options):
   seen = images.of_model(model, size, MOST, MOST)
   cases = prompts(seen.rows, seen.grid is not None)
   random = torch.Generator().manual_seed(3)
-  pixels = [
-    [torch.randn(seen.shape, generator=random) for _ in range(count)] for _, count in cases
-  ]
+  pixels = [[torch.randn(seen.shape, generator=random) for _ in range(count)] for _, count in cases]
   right = [
     right_tokens(model, seen.tower, prompt, given)
     for (prompt, _), given in zip(cases, pixels, strict=True)

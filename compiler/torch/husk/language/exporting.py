@@ -66,9 +66,9 @@ def export(
   tokenizer: a folder with tokenizer.json and its settings, if it is not that of the checkpoint.
   features: functions beside the three below. "copy": slots copy the beginning of a prompt from one
     another. "controls": penalties, masks of tokens, and the most likely tokens with their
-    log-probabilities (the functions `adjust` and `rank`). "verify": speculative decoding. "embed":
-    hidden states of a text. "images": a model that takes images does so (the functions `image` and
-    `prefill_images`); other models have no such functions. Each takes time to export and space in the file.
+    log-probabilities (the functions `adjust` and `rank`). "images": the functions `image` and
+    `prefill_images`, if the model takes images. "verify": speculative decoding. "embed": hidden
+    states of a text. Each takes time to export and space in the file.
   adapters, rank: how many adapters (LoRA) the file has room for, and their largest rank. They are
     added and replaced at run time, and each request names the one that it uses.
   adapter_targets: the layers that adapters may change, such as ("q_proj", "v_proj"): the ends of

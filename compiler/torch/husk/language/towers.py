@@ -9,8 +9,6 @@ from typing import Any
 
 import torch
 
-from ..errors import Unsupported
-
 
 class Tower:
   """Makes the rows (rows x numbers) of the pixels of an image, which are of one shape.
@@ -59,9 +57,6 @@ class Tiles(Tower):
     seen = base.vision_model(pixel_values=pixels[None].to(base.dtype), return_dict=True)
     found: torch.Tensor = base.connector(seen.last_hidden_state)
     return found[0]
-
-  def _shape(self, size: tuple[int, int], chosen: bool) -> tuple[int, ...]:
-    return super()._shape(size, chosen)
 
   def inputs(self, pixels: torch.Tensor, tokens: torch.Tensor, token: int) -> dict[str, Any]:
     return {"pixel_values": pixels[None]}

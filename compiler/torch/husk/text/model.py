@@ -302,7 +302,7 @@ class Model:
     if self._images is None:
       if len(images):
         raise ValueError(
-          f"images: {self.path} takes none: export a model that takes images, with \"images\" among "
+          f'images: {self.path} takes none: export a model that takes images, with "images" among '
           "the features"
         )
       return tokens, []

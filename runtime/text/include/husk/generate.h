@@ -255,8 +255,9 @@ HUSK_API void husk_generator_recommend(const husk_generator* generator, husk_tex
  * @param error may be NULL
  * @return HUSK_OK; HUSK_INVALID_ARGUMENT, naming a setting that is wrong; HUSK_INVALID_INPUT if the
  * prompt is no UTF-8, has no tokens or a token that does not exist, or is longer than a sequence,
- * or if its image tokens are not as many as the rows of its images; HUSK_NOT_FOUND if its adapter is not set; HUSK_UNSUPPORTED if there is a text and no tokenizer,
- * or a setting whose functions the file lacks; or HUSK_OUT_OF_MEMORY. Other requests go on. */
+ * or if its image tokens are not as many as the rows of its images; HUSK_NOT_FOUND if its adapter
+ * is not set; HUSK_UNSUPPORTED if there is a text and no tokenizer, or a setting whose functions
+ * the file lacks; or HUSK_OUT_OF_MEMORY. Other requests go on. */
 HUSK_API husk_status husk_generator_submit(husk_generator* generator,
                                            const husk_text_request* request, uint64_t* number,
                                            husk_error* error);
