@@ -113,6 +113,8 @@ Status Generator::open(husk_engine* engine, husk_program* program,
   HUSK_TRY(model_.open(engine, program, options.session, error));
   const auto slots = static_cast<size_t>(model_.slots);
   chunk_ = options.chunk && options.chunk < model_.chunk ? options.chunk : model_.chunk;
+  // Tokens of an image that see one another are in one chunk.
+  if (model_.images.two_way && chunk_ < model_.images.rows) chunk_ = model_.images.rows;
   HUSK_TRY(slots_.resize(slots, error));
   HUSK_TRY(cached_counts_.resize(slots, error));
   HUSK_TRY(cached_versions_.resize(slots, error));

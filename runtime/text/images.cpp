@@ -117,8 +117,8 @@ int64_t PromptImages::shift(int64_t position) const {
 
 int64_t PromptImages::end(int64_t begin, int64_t chunk) const {
   int64_t end = begin + chunk < size_ ? begin + chunk : size_;
-  // A single token would be that of `decode`, which takes no rows.
-  if (size_ - end == 1) --end;
+  // A single token is that of `decode`, which takes no rows.
+  if (size_ - end == 1 && is_image(end)) --end;
   // Tokens that see one another are in one call.
   if (kind_->two_way && end < size_ && is_image(end)) {
     const int64_t start = starts_[image_at(end)];

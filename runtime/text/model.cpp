@@ -429,9 +429,15 @@ Status Model::image(const float* pixels, float* rows, husk_error* error) {
   if (!failed(status)) status = run(image_, &input, 1, &output, 1, error);
   if (!failed(status)) {
     const DLTensor* found = output.as.tensor;
-    status = to_status(husk_engine_download(
-        engine_, stream_, rows, static_cast<const char*>(found->data) + found->byte_offset,
-        static_cast<size_t>(images.rows * images.width) * sizeof(float), error));
+    const bool is_right = found->ndim == 2 && found->shape[0] == images.rows &&
+                          found->shape[1] == images.width &&
+                          (!found->strides ||
+                           (found->strides[0] == images.width && found->strides[1] == 1));
+    status = is_right ? Status::ok : no_model(error, "rows of images that are one after the other");
+    if (is_right)
+      status = to_status(husk_engine_download(
+          engine_, stream_, rows, static_cast<const char*>(found->data) + found->byte_offset,
+          static_cast<size_t>(images.rows * images.width) * sizeof(float), error));
   }
   if (!failed(status)) status = to_status(husk_session_wait(session_, error));
   husk_engine_free(engine_, memory);

@@ -1,5 +1,6 @@
 """Images in the prompts of husk.text."""
 
+import dataclasses
 import pathlib
 
 import husk
@@ -195,4 +196,6 @@ def test_chunks_keep_images_whole_and_leave_no_single_token():
     at = prompt.end(at, 6)
     ends.append(at)
   assert ends == [3, 8, 13]
-  assert PromptImages(kind, [1, 2, 3, *[9] * 4, 4], []).end(0, 7) == 3
+  last = PromptImages(kind, [1, 2, 3, *[9] * 4, 4], [])
+  assert [last.end(0, 7), last.end(0, 6), last.end(3, 4)] == [7, 3, 7]
+  assert PromptImages(dataclasses.replace(kind, two_way=False), [1, *[9] * 4], []).end(0, 4) == 3

@@ -126,7 +126,7 @@ TEST_P(Images, TextsAreThoseOfTheModelInAllSlotsAndChunks) {
   ModelFile file;
   file.images = GetParam();
   const LoadedModel model(file);
-  for (const uint32_t chunk : {0u, 7u}) {
+  for (const uint32_t chunk : {0u, 7u, 6u, 4u}) {
     for (const uint32_t speculate : {0u, 4u}) {
       husk_generator_options options = HUSK_GENERATOR_OPTIONS_INIT;
       options.chunk = chunk;

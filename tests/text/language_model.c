@@ -142,6 +142,7 @@ int32_t prefill_images(void** params) {
     const int64_t number = POINTER(const int64_t, 6)[i], at = position + i;
     int64_t a = 0, b = 0, c = 0;
     if (kind == LM_TWO_WAY) a = extras[i] - at - 1;
+    if (kind == LM_TWO_WAY && extras[i] > position + count) return 1; /* not in this chunk */
     if (kind == LM_GRID) {
       a = extras[i];
       b = extras[count + i];

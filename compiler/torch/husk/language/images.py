@@ -202,7 +202,8 @@ class ImageDecoder(decoder.Decoder):
 
   def image(self, pixels: torch.Tensor) -> torch.Tensor:
     """The rows of embeddings of an image, as f32[rows, width]. `pixels` are f32, of one shape."""
-    return self.images.tower(pixels).float()
+    # A model may have its rows transposed in memory, in which no caller takes them.
+    return self.images.tower(pixels).float().contiguous()
 
   def prefill_images(
     self,

@@ -136,8 +136,8 @@ class PromptImages:
   def end(self, begin: int, chunk: int) -> int:
     """The end of the part of the prompt that a call takes from `begin` on."""
     end = min(begin + chunk, self.count)
-    # A single token would be that of `decode`, which takes no rows.
-    if self.count - end == 1:
+    # A single token is that of `decode`, which takes no rows.
+    if self.count - end == 1 and self.rows[end] >= 0:
       end -= 1
     # Tokens that see one another are in one call.
     if self.kind.two_way and 0 < end < self.count and self._numbers[end] >= 0:
