@@ -1,13 +1,16 @@
 """Images in the prompts of husk.text."""
 
 import dataclasses
+import json
 import pathlib
+import subprocess
 
 import husk
 import image_model
 import numpy as np
 import pytest
 import torch
+from husk import tools
 from husk.language import exporting, images
 from husk.text.images import Kind, PromptImages
 
@@ -83,6 +86,26 @@ def test_texts_with_images_are_those_of_the_model(artifact, loaded, chunk):
   ]
   loaded.run()
   assert found[0].logprobs != found[1].logprobs
+
+
+def test_c_generates_the_same_texts(artifact, loaded):
+  program = tools.find("husk_text_requests")
+  if program is None:
+    pytest.skip("husk_text_requests is not built")
+  cases = [([20, 21, *IMAGE, 22], [pixels_of(1)]), ([*IMAGE, 40, *IMAGE], [pixels_of(2)] * 2)]
+  cases += [([30, 31], []), ([30, *IMAGE], [np.zeros((3, 8, 8), np.float32)])]
+  requests = [
+    {"tokens": prompt, "images": [one.ravel().tolist() for one in given], "max_new_tokens": 8}
+    for prompt, given in cases
+  ]
+  run = subprocess.run(
+    [program, artifact[1]], input=json.dumps(requests), capture_output=True, text=True, check=True
+  )
+  found = json.loads(run.stdout)
+  right = [loaded.submit(prompt, images=given, max_new_tokens=8) for prompt, given in cases[:3]]
+  loaded.run()
+  assert [one[0]["tokens"] for one in found[:3]] == [one.tokens for one in right]
+  assert "192 numbers" in found[3][0]["error"]
 
 
 def test_an_image_token_for_each_image_becomes_its_rows(loaded):
