@@ -82,10 +82,14 @@ def of_model(model: Any, size: tuple[int, int] | None, max_tokens: int, chunk: i
   tower: towers.Tower = create(model, size or (_SIDE, _SIDE), chosen=size is not None)
   with torch.no_grad():
     rows, width = tower(torch.zeros(tower.shape, device=_device(model))).shape
-  # Two images of the largest prompts need not fit, but one does, with some text. `decode` takes a
-  # single token, and no rows.
+  if rows < 2:
+    raise Unsupported(
+      f"images: an image of this {kind} of {tower.shape} numbers has a single token, which the "
+      "function `decode` takes without rows",
+      remedy="give larger images (--image-size)",
+    )
   most = min(max_tokens - _TEXT, chunk) if tower.two_way else max_tokens - _TEXT
-  if not 2 <= rows <= most:
+  if rows > most:
     raise Unsupported(
       f"images: an image of this {kind} has {rows} tokens, and there is room for {most} in a "
       "sequence",
@@ -338,7 +342,7 @@ class GridDecoder(ImageDecoder):
     finally:
       self._given.places = None
 
-  def decode(  # pyright: ignore[reportIncompatibleMethodOverride]
+  def decode(
     self,
     tokens: torch.Tensor,
     positions: torch.Tensor,
@@ -349,7 +353,7 @@ class GridDecoder(ImageDecoder):
     with self._shifted(positions[:, None], shifts):
       return super().decode(tokens, positions, span)
 
-  def verify(  # pyright: ignore[reportIncompatibleMethodOverride]
+  def verify(
     self,
     tokens: torch.Tensor,
     positions: torch.Tensor,
