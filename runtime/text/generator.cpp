@@ -30,6 +30,9 @@ class Generator {
   Status step(int32_t* more, husk_error* error);
   Status embed(const int32_t* tokens, size_t size, int32_t pooling, float* to, size_t capacity,
                size_t* count, husk_error* error);
+  Status image(const float* pixels, size_t pixel_count, float* rows, size_t capacity,
+               husk_error* error);
+  const ImageKind& images() const { return model_.images; }
   Adapters& adapters() { return adapters_; }
   const Adapters& adapters() const { return adapters_; }
   husk_generator_stats stats();
@@ -110,6 +113,8 @@ Status Generator::open(husk_engine* engine, husk_program* program,
   HUSK_TRY(model_.open(engine, program, options.session, error));
   const auto slots = static_cast<size_t>(model_.slots);
   chunk_ = options.chunk && options.chunk < model_.chunk ? options.chunk : model_.chunk;
+  // Tokens of an image that see one another are in one chunk.
+  if (model_.images.two_way && chunk_ < model_.images.rows) chunk_ = model_.images.rows;
   HUSK_TRY(slots_.resize(slots, error));
   HUSK_TRY(cached_counts_.resize(slots, error));
   HUSK_TRY(cached_versions_.resize(slots, error));
@@ -231,15 +236,17 @@ void Generator::end_cancelled() {
 }
 
 // How many tokens of a prompt the cache of a slot begins with, taken with the same adapter. The
-// last token does not count, since it is taken for its logits. States are those after all tokens of
-// the slot: if the prompt does not begin with all of them, none counts.
+// last token does not count, since it is taken for its logits, and neither do tokens of images,
+// since equal ones may be those of other images. States are those after all tokens of the slot: if
+// the prompt does not begin with all of them, none counts.
 int64_t Generator::cached_part(const Request& request, size_t slot) const {
   if (cached_versions_[slot] != request.version) return 0;
   const int32_t* cached = cached_.data() + slot * width();
   const auto most = static_cast<int64_t>(request.prompt.size()) - 1;
   int64_t count = 0;
   while (count < most && count < cached_counts_[slot] &&
-         cached[count] == request.prompt[static_cast<size_t>(count)]) {
+         cached[count] == request.prompt[static_cast<size_t>(count)] &&
+         !(model_.images.exists() && cached[count] == model_.images.token)) {
     ++count;
   }
   return model_.has_states && count < cached_counts_[slot] ? 0 : count;
@@ -293,6 +300,7 @@ void Generator::set_row(int64_t row, const Sequence& sequence) {
   const int64_t length = sequence.length();
   model_.set_sampling(row, request.sampling_of(sequence), length);
   model_.set_adapter(row, request.adapter);
+  model_.set_shift(row, request.images.shift(length - 1));
   if (!request.adjusts()) return;
   model_.set_controls(row, request.controls, tokens_of(sequence), length,
                       static_cast<int64_t>(request.prompt.size()));
@@ -422,7 +430,8 @@ Status Generator::take_chunk(Sequence& sequence, husk_error* error) {
   HUSK_TRY(copy_prefix(sequence, error));
   const auto total = static_cast<int64_t>(request.prompt.size());
   const int64_t position = sequence.taken;
-  const int64_t count = total - position < chunk_ ? total - position : chunk_;
+  int64_t count = total - position < chunk_ ? total - position : chunk_;
+  if (!request.images.empty()) count = request.images.end(position, chunk_) - position;
   const int32_t* tokens = request.prompt.data() + position;
   int64_t row = 0;
   model_.clear();
@@ -430,11 +439,17 @@ Status Generator::take_chunk(Sequence& sequence, husk_error* error) {
     row = sequence.slot;
     model_.set_token(row, *tokens, position);
     model_.set_adapter(row, request.adapter);
+    model_.set_shift(row, request.images.shift(position));
   }
   if (position + count == total) set_row(row, sequence);
-  HUSK_TRY(count == 1
-               ? model_.decode(row + 1, position + 1, error)
-               : model_.prefill(tokens, count, sequence.slot, position, request.adapter, error));
+  if (count == 1) {
+    HUSK_TRY(model_.decode(row + 1, position + 1, error));
+  } else if (request.images.are_in(position, position + count)) {
+    HUSK_TRY(model_.prefill_images(tokens, position, position + count, sequence.slot,
+                                   request.images, error));
+  } else {
+    HUSK_TRY(model_.prefill(tokens, count, sequence.slot, position, request.adapter, error));
+  }
   remember(sequence, tokens, count, position);
   counts_.prompt_tokens += static_cast<uint64_t>(count);
   ++counts_.prompt_runs;
@@ -490,6 +505,7 @@ Status Generator::verify(int64_t tried, husk_error* error) {
     const int64_t length = sequence->length();
     model_.set_position(row, length - 1);
     model_.set_adapter(row, sequence->request->adapter);
+    model_.set_shift(row, sequence->request->images.shift(length - 1));
     for (int64_t k = 0; k <= sequence->drafted; ++k) {
       model_.set_token_of(row, k, tried, tokens_of(*sequence)[length - 1 + k]);
       model_.set_sampling(row * tried + k, sequence->request->sampling_of(*sequence), length + k);
@@ -600,6 +616,33 @@ Status Generator::embed(const int32_t* tokens, size_t size, int32_t pooling, flo
   const Status status = model_.embed(tokens, static_cast<int64_t>(size), pooling == HUSK_TEXT_LAST,
                                      to, capacity, &found, error);
   if (count) *count = found;
+  const Lock lock(mutex_);
+  is_stepping_ = false;
+  return status;
+}
+
+Status Generator::image(const float* pixels, size_t pixel_count, float* rows, size_t capacity,
+                        husk_error* error) {
+  const ImageKind& kind = model_.images;
+  if (!kind.exists()) {
+    return fail(error, HUSK_UNSUPPORTED,
+                "the file takes no images: export a model that does, with images among the "
+                "--features");
+  }
+  const auto size = static_cast<size_t>(kind.rows * kind.width);
+  if (pixel_count != static_cast<size_t>(kind.pixels)) {
+    return fail(error, HUSK_INVALID_INPUT,
+                "the image has %zu numbers, but this file takes images of %lld: resize it, or "
+                "export the file for another size",
+                pixel_count, static_cast<long long>(kind.pixels));
+  }
+  if (capacity < size) {
+    return fail(error, HUSK_INVALID_ARGUMENT,
+                "there is memory for %zu numbers, but the rows of an image have %zu", capacity,
+                size);
+  }
+  HUSK_TRY(begin_step(error));
+  const Status status = model_.image(pixels, rows, error);
   const Lock lock(mutex_);
   is_stepping_ = false;
   return status;
@@ -735,6 +778,27 @@ husk_status husk_generator_embed(husk_generator* generator, const int32_t* token
   }
   return static_cast<husk_status>(
       generator->generator.embed(tokens, token_count, pooling, embedding, capacity, count, error));
+}
+
+husk_status husk_generator_images_get(const husk_generator* generator, husk_text_images* out,
+                                      husk_error* error) {
+  if (!generator || !out) return null_argument(error, "generator_images_get");
+  HUSK_TRY(HUSK_CHECK_STRUCT(husk_text_images, out, width, error));
+  const husk::text::ImageKind& kind = generator->generator.images();
+  husk_text_images found = HUSK_TEXT_IMAGES_INIT;
+  found.token = static_cast<int32_t>(kind.token);
+  found.pixels = static_cast<uint64_t>(kind.pixels);
+  found.rows = static_cast<uint64_t>(kind.rows);
+  found.width = static_cast<uint64_t>(kind.width);
+  husk::detail::write_struct(found, out);
+  return HUSK_OK;
+}
+
+husk_status husk_generator_image(husk_generator* generator, const float* pixels, size_t pixel_count,
+                                 float* rows, size_t capacity, husk_error* error) {
+  if (!generator || !pixels || !rows) return null_argument(error, "generator_image");
+  return static_cast<husk_status>(
+      generator->generator.image(pixels, pixel_count, rows, capacity, error));
 }
 
 husk_status husk_generator_stats_get(husk_generator* generator, husk_generator_stats* out,

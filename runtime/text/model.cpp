@@ -78,6 +78,8 @@ Model::~Model() {
     husk_engine_free(engine_, device_allowed_);
     husk_engine_free(engine_, device_top_);
     husk_engine_free(engine_, device_top_logprobs_);
+    husk_engine_free(engine_, device_images_);
+    husk_engine_free(engine_, device_embeddings_);
     husk_engine_stream_destroy(engine_, stream_);
   }
   free(rows_);
@@ -109,6 +111,11 @@ Status Model::describe(const husk_program* program, husk_error* error) {
     HUSK_TRY(read_size(json, "adapters", kMostAdapters, adapter_count, error));
     HUSK_TRY(read_size(json, "adapter_rank", kMostAdapters, adapter_rank, error));
   }
+  HUSK_TRY(images.read(json, error));
+  if (images.exists() && adapter_count) {
+    return no_model(error, "a choice of adapters or images");
+  }
+  if (images.two_way && images.rows > chunk) return no_model(error, "room for an image in a chunk");
   const char* settings = metadata(program, "husk.text.generation");
   if (!settings) return Status::ok;
   HUSK_TRY(json.parse(Span(settings), error));
@@ -137,14 +144,17 @@ Status Model::find_functions(const husk_program* program, husk_error* error) {
     uint32_t inputs, outputs;
     uint32_t* number;
     bool is_optional;
-  } functions[] = {{"prefill", 4 + adapter_inputs(), 2, &prefill_, false},
-                   {"decode", 3 + adapter_inputs(), 2, &decode_, false},
-                   {"sample", 7, 2, &sample_, false},
-                   {"copy", 4, 1, &copy_, true},
-                   {"adjust", 8, 1, &adjust_, true},
-                   {"rank", 2, 3, &rank_, true},
-                   {"verify", 3 + adapter_inputs(), 2, &verify_, true},
-                   {"embed", 1, 2, &embed_, true}};
+  } functions[] = {
+      {"prefill", 4 + adapter_inputs(), 2, &prefill_, false},
+      {"decode", 3 + row_inputs(), 2, &decode_, false},
+      {"sample", 7, 2, &sample_, false},
+      {"copy", 4, 1, &copy_, true},
+      {"adjust", 8, 1, &adjust_, true},
+      {"rank", 2, 3, &rank_, true},
+      {"verify", 3 + row_inputs(), 2, &verify_, true},
+      {"image", 1, 1, &image_, !images.exists()},
+      {"prefill_images", images.extras() ? 7u : 6u, 2, &prefill_images_, !images.exists()},
+      {"embed", 1, 2, &embed_, true}};
   for (const auto& function : functions) {
     const husk_status status = husk_program_find_function(program, function.name, function.number,
                                                           error);
@@ -176,7 +186,20 @@ Status Model::allocate(husk_error* error) {
   HUSK_TRY(to_status(husk_engine_alloc(engine_, kColumns * column_bytes_, &device_rows_, error)));
   HUSK_TRY(to_status(husk_engine_alloc(engine_, kFounds * column_bytes_, &device_found_, error)));
   HUSK_TRY(to_status(husk_engine_alloc(engine_, prompt, &device_prompt_, error)));
+  if (images.exists()) HUSK_TRY(allocate_images(error));
   return controls() ? allocate_controls(error) : Status::ok;
+}
+
+Status Model::allocate_images(husk_error* error) {
+  const auto columns = static_cast<size_t>(chunk * (1 + images.extras()));
+  HUSK_TRY(image_columns_.resize(columns, error));
+  HUSK_TRY(
+      to_status(husk_engine_alloc(engine_, columns * sizeof(int64_t), &device_images_, error)));
+  size_t bytes = static_cast<size_t>(chunk) * sizeof(float);
+  if (__builtin_mul_overflow(bytes, static_cast<size_t>(images.width), &bytes)) {
+    return no_model(error, "rows of embeddings that fit into memory");
+  }
+  return to_status(husk_engine_alloc(engine_, bytes, &device_embeddings_, error));
 }
 
 Status Model::allocate_controls(husk_error* error) {
@@ -246,6 +269,10 @@ void Model::set_token(int64_t row, int64_t token, int64_t position) {
 
 void Model::set_adapter(int64_t row, int64_t adapter) {
   reinterpret_cast<int64_t*>(host(kAdapters))[row] = adapter;
+}
+
+void Model::set_shift(int64_t row, int64_t shift) {
+  reinterpret_cast<int64_t*>(host(kShifts))[row] = shift;
 }
 
 void Model::set_token_of(int64_t slot, int64_t k, int64_t count, int64_t token) {
@@ -358,6 +385,67 @@ Status Model::prefill(const int32_t* tokens, int64_t count, int64_t slot, int64_
   return Status::ok;
 }
 
+Status Model::prefill_images(const int32_t* tokens, int64_t begin, int64_t end, int64_t slot,
+                             const PromptImages& from, husk_error* error) {
+  const Timed timed(nanoseconds);
+  is_damaged_ = false;
+  int64_t count = end - begin, first, embedded;
+  for (int64_t i = 0; i < count; ++i) prompt_[i] = tokens[i];
+  int64_t* const columns = image_columns_.data();
+  from.fill(begin, end, columns, columns + count, &first, &embedded);
+  const auto size = static_cast<size_t>(count) * sizeof(int64_t);
+  HUSK_TRY(upload(device_prompt_, prompt_, size, error));
+  HUSK_TRY(upload(device_images_, columns, size * static_cast<size_t>(1 + images.extras()), error));
+  HUSK_TRY(upload(device_embeddings_, from.row(first),
+                  static_cast<size_t>(embedded * images.width) * sizeof(float), error));
+  DLTensor tensors[4], next_tensor;
+  int64_t one = 1, row_sizes[] = {embedded, images.width}, place_sizes[] = {3, count};
+  void* const extras = static_cast<char*>(device_images_) + size;
+  const husk_value inputs[] = {tensor(tensors[0], device_prompt_, &count, kInt64),
+                               integer(slot),
+                               integer(begin),
+                               span(end),
+                               tensor(tensors[1], device_images_, &count, kInt64),
+                               table(tensors[2], device_embeddings_, row_sizes, kFloat32),
+                               images.has_grid() ? table(tensors[3], extras, place_sizes, kInt64)
+                                                 : tensor(tensors[3], extras, &count, kInt64)};
+  husk_value outputs[] = {tensor(next_tensor, device_found_, &one, kInt64), kNone};
+  HUSK_TRY(run(prefill_images_, inputs, images.extras() ? 7 : 6, outputs, 2, error));
+  logits_ = outputs[1].as.tensor;
+  return Status::ok;
+}
+
+Status Model::image(const float* pixels, float* rows, husk_error* error) {
+  const Timed timed(nanoseconds);
+  const auto bytes = static_cast<size_t>(images.pixels) * sizeof(float);
+  void* memory = nullptr;
+  HUSK_TRY(to_status(husk_engine_alloc(engine_, bytes, &memory, error)));
+  DLTensor picture;
+  const husk_value input = [&] {
+    const husk_value value = tensor(picture, memory, images.shape.data(), kFloat32);
+    picture.ndim = static_cast<int32_t>(images.shape.size());
+    return value;
+  }();
+  husk_value output = kNone;
+  Status status = upload(memory, pixels, bytes, error);
+  if (!failed(status)) status = run(image_, &input, 1, &output, 1, error);
+  if (!failed(status)) {
+    const DLTensor* found = output.as.tensor;
+    const bool is_right = found->ndim == 2 && found->shape[0] == images.rows &&
+                          found->shape[1] == images.width &&
+                          (!found->strides ||
+                           (found->strides[0] == images.width && found->strides[1] == 1));
+    status = is_right ? Status::ok : no_model(error, "rows of images that are one after the other");
+    if (is_right)
+      status = to_status(husk_engine_download(
+          engine_, stream_, rows, static_cast<const char*>(found->data) + found->byte_offset,
+          static_cast<size_t>(images.rows * images.width) * sizeof(float), error));
+  }
+  if (!failed(status)) status = to_status(husk_session_wait(session_, error));
+  husk_engine_free(engine_, memory);
+  return status;
+}
+
 Status Model::decode(int64_t rows, int64_t end, husk_error* error) {
   const Timed timed(nanoseconds);
   is_damaged_ = false;
@@ -365,9 +453,9 @@ Status Model::decode(int64_t rows, int64_t end, husk_error* error) {
   DLTensor tensors[3], next_tensor;
   const husk_value inputs[] = {column(tensors[0], kTokens, &rows),
                                column(tensors[1], kPositions, &rows), span(end),
-                               column(tensors[2], kAdapters, &rows)};
+                               column(tensors[2], row_column(), &rows)};
   husk_value outputs[] = {tensor(next_tensor, device_found_, &rows, kInt64), kNone};
-  HUSK_TRY(run(decode_, inputs, 3 + adapter_inputs(), outputs, 2, error));
+  HUSK_TRY(run(decode_, inputs, 3 + row_inputs(), outputs, 2, error));
   logits_ = outputs[1].as.tensor;
   return Status::ok;
 }
@@ -380,9 +468,9 @@ Status Model::verify(int64_t rows, int64_t count, int64_t end, husk_error* error
   int64_t sizes[] = {rows, count}, all = rows * count;
   const husk_value inputs[] = {table(tensors[0], device_rows_, sizes, kInt64),
                                column(tensors[1], kPositions, &rows), span(end),
-                               column(tensors[2], kAdapters, &rows)};
+                               column(tensors[2], row_column(), &rows)};
   husk_value outputs[] = {tensor(next_tensor, device_found_, &all, kInt64), kNone};
-  HUSK_TRY(run(verify_, inputs, 3 + adapter_inputs(), outputs, 2, error));
+  HUSK_TRY(run(verify_, inputs, 3 + row_inputs(), outputs, 2, error));
   logits_ = outputs[1].as.tensor;
   return Status::ok;
 }

@@ -4,6 +4,7 @@
 
 #include <husk/generate.h>
 
+#include "text/images.h"
 #include "text/json.h"
 
 namespace husk::text {
@@ -61,6 +62,7 @@ class Model {
   // Whether slots have states, which belong to the number of tokens that a slot has taken: a cache
   // is of use for a prompt that begins with all its tokens, and not for one that begins with some.
   bool has_states = false;
+  ImageKind images;
   List<int32_t> ends;        // the tokens that end a text
   Sampling recommended;      // by the model's author
   uint64_t nanoseconds = 0;  // of all runs
@@ -74,6 +76,8 @@ class Model {
   void set_token(int64_t row, int64_t token, int64_t position);
   // The row has an adapter; after `clear` it has none.
   void set_adapter(int64_t row, int64_t adapter);
+  // This is added to the position of the row that the model sees; after `clear` it is 0.
+  void set_shift(int64_t row, int64_t shift);
   // The row gets a token that is drawn, at a position of its random numbers.
   void set_sampling(int64_t row, const Sampling& sampling, int64_t position);
   // The row has these tokens already, of which the first ones are its prompt. They are read by
@@ -88,6 +92,11 @@ class Model {
   // Takes tokens of a prompt, of which the first is at `position` of the slot.
   Status prefill(const int32_t* tokens, int64_t count, int64_t slot, int64_t position,
                  int64_t adapter, husk_error* error);
+  // Takes tokens of a prompt from `begin` to `end`, of which some are those of images.
+  Status prefill_images(const int32_t* tokens, int64_t begin, int64_t end, int64_t slot,
+                        const PromptImages& from, husk_error* error);
+  // Writes the rows of embeddings of an image.
+  Status image(const float* pixels, float* rows, husk_error* error);
   // Takes a token of each of the first `rows` slots. `end` is one more than the largest position.
   Status decode(int64_t rows, int64_t end, husk_error* error);
   // Takes `count` tokens (2 and more) of each of the first `rows` slots, of which the first one is
@@ -123,6 +132,7 @@ class Model {
     kSeeds,
     kDraws,
     kAdapters,
+    kShifts,
     kTemperature,
     kTopP,
     kMinP,
@@ -143,6 +153,7 @@ class Model {
   Status find_functions(const husk_program* program, husk_error* error);
   Status allocate(husk_error* error);
   Status allocate_controls(husk_error* error);
+  Status allocate_images(husk_error* error);
   Status adjust(int64_t rows, DLTensor** logits, husk_error* error);
   Status rank(int64_t rows, husk_error* error);
   Status sample(int64_t rows, DLTensor* logits, husk_error* error);
@@ -159,6 +170,10 @@ class Model {
 
   // How many of the last inputs of prefill, decode and verify are adapters.
   uint32_t adapter_inputs() const { return adapter_count ? 1 : 0; }
+  // How many of the last inputs of decode and verify are a number of each row: adapters, or shifts
+  // of positions. No file has both.
+  uint32_t row_inputs() const { return adapter_count || images.has_grid() ? 1 : 0; }
+  Column row_column() const { return images.has_grid() ? kShifts : kAdapters; }
 
   static constexpr uint32_t kNoFunction = UINT32_MAX;
 
@@ -168,6 +183,7 @@ class Model {
   DLDevice device_ = {};
   uint32_t prefill_ = 0, decode_ = 0, sample_ = 0, copy_ = kNoFunction;
   uint32_t adjust_ = kNoFunction, rank_ = kNoFunction, verify_ = kNoFunction, embed_ = kNoFunction;
+  uint32_t image_ = kNoFunction, prefill_images_ = kNoFunction;
   size_t column_bytes_ = 0;
   char* rows_ = nullptr;       // the columns, in host memory
   char* found_ = nullptr;      // what has come back
@@ -185,6 +201,9 @@ class Model {
   List<int32_t> top_tokens_;  // of the row that was asked for
   void *device_history_ = nullptr, *device_allowed_ = nullptr;
   void *device_top_ = nullptr, *device_top_logprobs_ = nullptr;
+  // With images: the row and the extras of each token of a chunk; the embeddings.
+  List<int64_t> image_columns_;
+  void *device_images_ = nullptr, *device_embeddings_ = nullptr;
   DLTensor* logits_ = nullptr;  // of the last run, in memory of the session
   bool has_rows_ = false;       // the device has the columns
   bool is_damaged_ = false;

@@ -115,6 +115,7 @@ Status Request::read_prompt(const husk_text_request& from, const Model& model,
     HUSK_TRY(prompt.append(from.tokens, from.token_count, error));
   }
   if (prompt.empty()) return fail(error, HUSK_INVALID_INPUT, "the prompt has no tokens");
+  HUSK_TRY(images.read(model.images, prompt, from.embeddings, from.embedding_count, error));
   if (prompt.size() > static_cast<size_t>(model.max_tokens)) {
     return fail(error, HUSK_INVALID_INPUT,
                 "the prompt has %zu tokens, but a sequence of this file has up to %lld: shorten "
@@ -237,8 +238,12 @@ Status Request::make_sequences(uint32_t wanted, const husk_tokenizer* tokenizer,
 
 Status Request::read(const husk_text_request& from, const Model& model,
                      const husk_tokenizer* tokenizer, husk_error* error) {
-  if (!from.part || (!from.text && !from.tokens) || (!from.stops && from.stop_count)) {
-    const char* missing = !from.part ? "part" : from.stop_count ? "stops" : "text and tokens";
+  if (!from.part || (!from.text && !from.tokens) || (!from.stops && from.stop_count) ||
+      (!from.embeddings && from.embedding_count)) {
+    const char* missing = !from.part                                 ? "part"
+                          : from.stop_count && !from.stops           ? "stops"
+                          : from.embedding_count && !from.embeddings ? "embeddings"
+                                                                     : "text and tokens";
     return fail(error, HUSK_INVALID_ARGUMENT, "husk_text_request: %s is NULL", missing);
   }
   part_ = from.part;

@@ -68,6 +68,7 @@ struct Request {
   uint64_t number = 0;
   bool is_cancelled = false;
   List<int32_t> prompt;
+  PromptImages images;
   Stops stops;
   Sampling sampling;
   Controls controls;

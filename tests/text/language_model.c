@@ -68,12 +68,18 @@ int32_t prefill_adapted(void** params) {
   return take_prompt(params, salt_of(params + 9, VALUE(int64_t, 8)));
 }
 
+/* What tokens of row i have beside their numbers: an adapter, or, without matrices, a shift of
+ * positions, which is negative. */
+static int32_t salt_of_row(const int64_t* adapters, void** matrices, int64_t i) {
+  if (!adapters) return 0;
+  return matrices ? salt_of(matrices, adapters[i]) : (int32_t)-adapters[i];
+}
+
 static int32_t take_tokens(void** params, const int64_t* adapters, void** matrices) {
   for (int64_t i = 0; i < VALUE(int64_t, 3); ++i) {
     const int64_t position = POINTER(const int64_t, 1)[i];
     int32_t* row = POINTER(int32_t, 2) + i * WIDTH;
-    row[position] = entry(POINTER(const int64_t, 0)[i],
-                          adapters ? salt_of(matrices, adapters[i]) : 0);
+    row[position] = entry(POINTER(const int64_t, 0)[i], salt_of_row(adapters, matrices, i));
     follow(row, position + 1, VALUE(int64_t, 4), POINTER(int64_t, 5) + i,
            POINTER(float, 6) + i * LM_VOCABULARY);
   }
@@ -87,6 +93,9 @@ int32_t decode_adapted(void** params) {
   return take_tokens(params, POINTER(const int64_t, 7), params + 8);
 }
 
+/* (those of `decode`, the shifts) */
+int32_t decode_shifted(void** params) { return take_tokens(params, POINTER(const int64_t, 7), 0); }
+
 static int32_t take_several(void** params, const int64_t* adapters, void** matrices) {
   const int64_t several = VALUE(int64_t, 4);
   for (int64_t i = 0; i < VALUE(int64_t, 3); ++i) {
@@ -95,8 +104,7 @@ static int32_t take_several(void** params, const int64_t* adapters, void** matri
       const int64_t at = i * several + k;
       int64_t position = POINTER(const int64_t, 1)[i] + k;
       if (position > LM_MOST) position = LM_MOST;
-      row[position] = entry(POINTER(const int64_t, 0)[at],
-                            adapters ? salt_of(matrices, adapters[i]) : 0);
+      row[position] = entry(POINTER(const int64_t, 0)[at], salt_of_row(adapters, matrices, i));
       follow(row, position + 1, VALUE(int64_t, 5), POINTER(int64_t, 6) + at,
              POINTER(float, 7) + at * LM_VOCABULARY);
     }
@@ -109,6 +117,51 @@ int32_t verify(void** params) { return take_several(params, 0, 0); }
 /* (those of `verify`, the numbers of the adapters, matrices) */
 int32_t verify_adapted(void** params) {
   return take_several(params, POINTER(const int64_t, 8), params + 9);
+}
+
+/* (those of `verify`, the shifts) */
+int32_t verify_shifted(void** params) { return take_several(params, POINTER(const int64_t, 8), 0); }
+
+/* (pixels, rows). A row has the numbers of a column of pixels. */
+int32_t image(void** params) {
+  for (int r = 0; r < LM_IMAGE_ROWS; ++r)
+    for (int i = 0; i < LM_WIDTH; ++i)
+      POINTER(float, 1)[r * LM_WIDTH + i] = POINTER(const float, 0)[i * LM_IMAGE_ROWS + r];
+  return 0;
+}
+
+/* (tokens, cache, count, slot, position, span, rows, embeddings, the number of these, the kind of
+ * images, extras, next, logits) */
+int32_t prefill_images(void** params) {
+  const int64_t* tokens = POINTER(const int64_t, 0);
+  int32_t* row = POINTER(int32_t, 1) + VALUE(int64_t, 3) * WIDTH;
+  const int64_t count = VALUE(int64_t, 2), position = VALUE(int64_t, 4);
+  const int64_t kind = VALUE(int64_t, 9);
+  const int64_t* extras = POINTER(const int64_t, 10);
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t number = POINTER(const int64_t, 6)[i], at = position + i;
+    int64_t a = 0, b = 0, c = 0;
+    if (kind == LM_TWO_WAY) a = extras[i] - at - 1;
+    if (kind == LM_TWO_WAY && extras[i] > position + count) return 1; /* not in this chunk */
+    if (kind == LM_GRID) {
+      a = extras[i];
+      b = extras[count + i];
+      c = extras[2 * count + i];
+    }
+    if (number >= VALUE(int64_t, 8) || (number >= 0) != (tokens[i] == LM_IMAGE)) return 1;
+    if (number >= 0) {
+      row[at] = entry(tokens[i],
+                      lm_image_salt(POINTER(const float, 7) + number * LM_WIDTH, a, b, c));
+    } else if (kind == LM_GRID) {
+      if (a != b || a != c) return 1;
+      row[at] = entry(tokens[i], (int32_t)(at - a));
+    } else {
+      if (a) return 1;
+      row[at] = entry(tokens[i], 0);
+    }
+  }
+  follow(row, position + count, VALUE(int64_t, 5), POINTER(int64_t, 11), POINTER(float, 12));
+  return 0;
 }
 
 /* (cache, source, slot, position, count, end) */

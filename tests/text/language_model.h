@@ -24,7 +24,16 @@ enum {
   LM_OUTPUTS = 4,
   LM_OTHER_INPUTS = 2,
   LM_OTHER_OUTPUTS = 1,
-  LM_SALT = 1024 /* an entry of the cache is a token and so many times a number of the adapter */
+  LM_SALT = 1024, /* an entry of the cache is a token and so many times a number of the adapter */
+  /* Images: their token, rows, in a grid or not, and numbers of a row. */
+  LM_IMAGE = 258,
+  LM_GRID_ROWS = 2,
+  LM_GRID_COLUMNS = 3,
+  LM_IMAGE_ROWS = LM_GRID_ROWS * LM_GRID_COLUMNS,
+  LM_WIDTH = 2,
+  LM_PLAIN = 1,
+  LM_TWO_WAY = 2,
+  LM_GRID = 3
 };
 
 static inline uint64_t lm_mixed(uint64_t a, uint64_t b) {
@@ -55,6 +64,12 @@ static inline int32_t lm_salt(const float* product, const float* other_product) 
   for (int i = 0; i < LM_OTHER_OUTPUTS * LM_OTHER_INPUTS; ++i)
     sum += other_product[i] * (float)(71 + i);
   return (int32_t)((uint32_t)(int32_t)(sum * 8) % 100003);
+}
+
+/* The number of a row of an image, which counts as that of an adapter. What the token has beside
+ * the row is one number, or a place in a grid. */
+static inline int32_t lm_image_salt(const float* row, int64_t a, int64_t b, int64_t c) {
+  return (int32_t)(row[0] * 10 + row[1]) + (int32_t)(a * 3 + b * 5 + c * 7);
 }
 
 /* The token of an entry of the cache. */

@@ -181,6 +181,87 @@ void add_adapters(std::string& body) {
                   zeros("model.other.lora_B", "bf16", LM_OTHER_OUTPUTS, LM_RANK, 2));
 }
 
+constexpr const char* image_functions = R"(
+function image {
+  input pixels tensor f32 [WIDE, PATCHES]
+  output rows tensor f32 rank 2
+  variant cpu {
+    buffer pixels of input bytes PIXELS4 align 4
+    buffer rows of output bytes PIXELS4
+    launch image grid (1, 1, 1) (read pixels, write rows)
+    return (tensor rows f32 [PATCHES, WIDE] [WIDE, 1])
+  }
+}
+function prefill_images {
+  input tokens tensor i64 [1..CHUNK]
+  input slot int 0..2
+  input position int 0..95
+  input span int 1..MOST
+  input rows tensor i64 [1..CHUNK]
+  input embeddings tensor f32 [1..CHUNK, WIDE]
+EXTRA_INPUT  output next tensor i64 rank 1
+  output logits tensor f32 rank 2
+  variant cpu {
+    let n = size(tokens, 0)
+    let m = size(embeddings, 0)
+    check_le(add(position, n), span)
+    check_eq(size(rows, 0), n)
+    buffer tokens of input bytes mul(n, 8) align 8
+    buffer rows of input bytes mul(n, 8) align 8
+    buffer embeddings of input bytes mul(mul(m, WIDE), 4) align 4
+EXTRA_BUFFER    buffer next of output bytes 8
+    buffer logits of output bytes ROW
+    launch prefill_images grid (1, 1, 1) (read tokens, both cache, n, slot, position, span,
+      read rows, read embeddings, m, IMAGE_KIND, read EXTRA_NAME, write next, write logits)
+    return (tensor next i64 [1] [1], tensor logits f32 [1, VOCABULARY] [VOCABULARY, 1])
+  }
+}
+)";
+
+void replace(std::string& body, const std::string& name, const std::string& by) {
+  for (size_t at; (at = body.find(name)) != std::string::npos;) body.replace(at, name.size(), by);
+}
+
+// Gives the file functions for images, and, for those in a grid, `decode` and `verify` shifts.
+void add_images(std::string& body, int kind) {
+  body.insert(body.find("state cache"),
+              "kernel image kernels \"image\" (ptr, ptr)\n"
+              "kernel prefill_images kernels \"prefill_images\" (ptr, ptr, i64, i64, i64, i64, "
+              "ptr, ptr, i64, i64, ptr, ptr, ptr)\n");
+  std::string functions = image_functions;
+  const std::string name = kind == LM_GRID ? "places" : kind == LM_TWO_WAY ? "ends" : "rows";
+  std::string input, buffer;
+  if (kind == LM_TWO_WAY) {
+    input = "  input ends tensor i64 [1..CHUNK]\n";
+    buffer = "    check_eq(size(ends, 0), n)\n    buffer ends of input bytes mul(n, 8) align 8\n";
+  }
+  if (kind == LM_GRID) {
+    input = "  input places tensor i64 [3, 1..CHUNK]\n";
+    buffer =
+        "    check_eq(size(places, 1), n)\n    buffer places of input bytes mul(n, 24) align 8\n";
+  }
+  replace(functions, "EXTRA_INPUT", input);
+  replace(functions, "EXTRA_BUFFER", buffer);
+  replace(functions, "EXTRA_NAME", name);
+  replace(functions, "IMAGE_KIND", std::to_string(kind));
+  body.insert(body.find("function sample"), functions);
+  if (kind != LM_GRID) return;
+  for (const std::string function : {"decode", "verify"}) {
+    const size_t kernel = body.find("kernel " + function + " ");
+    body.replace(body.find("\"" + function + "\"", kernel), function.size() + 2,
+                 "\"" + function + "_shifted\"");
+    body.insert(body.find(")\n", kernel), ", ptr");
+    const size_t begin = body.find("function " + function + " {");
+    if (begin == std::string::npos) continue;
+    body.insert(body.find("  output", begin), "  input shifts tensor i64 [1..SLOTS]\n");
+    body.insert(body.find("    buffer", begin),
+                "    check_eq(size(shifts, 0), n)\n"
+                "    buffer shifts of input bytes mul(n, 8) align 8\n");
+    const size_t launch = body.find("launch " + function, begin);
+    body.insert(body.find(")\n", launch), ", read shifts");
+  }
+}
+
 std::string hir(const ModelFile& file) {
   std::string head = fmt::format("hir 1\nproducer \"test\"\ntarget cpu host \"{}\"\n",
                                  HUSK_TEST_ARCH);
@@ -197,6 +278,15 @@ std::string hir(const ModelFile& file) {
       model["adapter_rank"] = +LM_RANK;
     }
     if (file.has_states) model["states"] = true;
+    if (file.images) {
+      Json image = {{"token", +LM_IMAGE},
+                    {"shape", {+LM_WIDTH, +LM_IMAGE_ROWS}},
+                    {"rows", +LM_IMAGE_ROWS},
+                    {"width", +LM_WIDTH}};
+      if (file.images == LM_TWO_WAY) image["two_way"] = true;
+      if (file.images == LM_GRID) image["grid"] = {+LM_GRID_ROWS, +LM_GRID_COLUMNS};
+      model["image"] = image;
+    }
     add("model", model.dump());
   }
   add("generation", R"({"end": [256], "do_sample": true, "temperature": 0.5, "top_k": 9})");
@@ -288,6 +378,7 @@ function sample {
       body.replace(body.find("\"" + name + "\""), name.size() + 2, "\"" + name + "_logged\"");
     }
   }
+  if (file.images) add_images(body, file.images);
   // The functions of logits take the rows of `verify`.
   if (file.has_verify) {
     const size_t sample = body.find("function sample");
@@ -300,6 +391,9 @@ function sample {
                                                  {"WIDTH", LM_MOST + 1},
                                                  {"CHUNK", LM_CHUNK},
                                                  {"MOST", LM_MOST},
+                                                 {"WIDE", LM_WIDTH},
+                                                 {"PATCHES", LM_IMAGE_ROWS},
+                                                 {"PIXELS4", LM_IMAGE_ROWS * LM_WIDTH * 4},
                                                  {"ROW", LM_VOCABULARY * 4},
                                                  {"VOCABULARY", LM_VOCABULARY},
                                                  {"VERIFIED", LM_VERIFIED},
@@ -307,11 +401,7 @@ function sample {
                                                  {"RANKED8", LM_RANKED * 8},
                                                  {"RANKED4", LM_RANKED * 4},
                                                  {"RANKED", LM_RANKED}};
-  for (const auto& [name, number] : numbers) {
-    for (size_t at; (at = body.find(name)) != std::string::npos;) {
-      body.replace(at, std::strlen(name), std::to_string(number));
-    }
-  }
+  for (const auto& [name, number] : numbers) replace(body, name, std::to_string(number));
   return head + body;
 }
 
@@ -358,7 +448,10 @@ Generator LoadedModel::generator(const husk_generator_options& options) const {
 Text right_text(const Wanted& wanted, uint32_t sample) {
   Text result;
   std::vector<int32_t> all = wanted.prompt, entries;
-  for (const int32_t token : all) entries.push_back(token + LM_SALT * wanted.salt);
+  for (size_t i = 0; i < all.size(); ++i) {
+    const int32_t salt = wanted.salts.empty() ? wanted.salt : wanted.salts[i];
+    entries.push_back(all[i] + LM_SALT * salt);
+  }
   std::string bytes;
   const size_t prompt = all.size();
   while (true) {

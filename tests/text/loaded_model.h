@@ -24,6 +24,7 @@ struct ModelFile {
   bool has_tokenizer = true, has_roles = true, has_template = true, is_model = true,
        has_copy = true, has_controls = true, has_verify = true, has_adapters = false,
        has_states = false;
+  int images = 0;  // LM_PLAIN and others; 0: none
 };
 
 class LoadedModel {
@@ -52,7 +53,9 @@ struct Wanted {
   uint32_t speculate = 0;
   uint32_t mask = 0;  // 0: none
   uint32_t adapter = 0;
-  int32_t salt = 0;  // of the adapter (lm_salt)
+  int32_t salt = 0;               // of the adapter (lm_salt), or of the tokens after images
+  std::vector<int32_t> salts;     // of each token of the prompt, if they differ
+  std::vector<float> embeddings;  // of its images
   std::vector<std::string> stops;
 };
 struct Text {

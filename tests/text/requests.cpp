@@ -4,8 +4,9 @@
 //   husk_text_requests FILE.husk [CHUNK] < requests.json
 //
 // A request has `tokens` or `text`, the settings of husk.text and `join`, the number of the step
-// before which it is submitted. Another entry sets an adapter, `set_adapter` with the folder
-// `adapter_folder`, or removes one, `remove_adapter`.
+// before which it is submitted; `images` has the pixels of each image of its prompt. Another entry
+// sets an adapter, `set_adapter` with the folder `adapter_folder`, or removes one,
+// `remove_adapter`.
 //
 // Prints a list of what each gives, and the counts of speculation on
 // the standard error.
@@ -89,6 +90,25 @@ void change_adapter(husk_generator* generator, const Json& json, Json& result) {
   if (status != HUSK_OK) result = {{{"error", error.text}}};
 }
 
+// The rows of the images of a request. After a failure, the result says why.
+bool read_images(husk_generator* generator, const Json& json, std::vector<float>& rows,
+                 Json& result) {
+  husk_text_images images = HUSK_TEXT_IMAGES_INIT;
+  husk_error error;
+  check(husk_generator_images_get(generator, &images, &error), error, exit_run);
+  for (const Json& one : json.value("images", Json::array())) {
+    const auto pixels = one.get<std::vector<float>>();
+    std::vector<float> found(static_cast<size_t>(images.rows * images.width) + 1);
+    if (husk_generator_image(generator, pixels.data(), pixels.size(), found.data(), found.size(),
+                             &error) != HUSK_OK) {
+      result = {{{"error", error.text}}};
+      return false;
+    }
+    rows.insert(rows.end(), found.begin(), found.end() - 1);
+  }
+  return true;
+}
+
 void submit(husk_generator* generator, const Json& json, Json& result) {
   const auto tokens = json.value("tokens", std::vector<int32_t>());
   const auto text = json.value("text", std::string());
@@ -115,6 +135,12 @@ void submit(husk_generator* generator, const Json& json, Json& result) {
   request.frequency_penalty = json.value("frequency_penalty", 0.0f);
   request.adapter = json.value("adapter", 0u);
   request.top_logprobs = json.value("top_logprobs", 0u);
+  std::vector<float> rows;
+  if (!read_images(generator, json, rows, result)) return;
+  husk_text_images images = HUSK_TEXT_IMAGES_INIT;
+  check(husk_generator_images_get(generator, &images, nullptr), {}, exit_run);
+  request.embeddings = rows.data();
+  request.embedding_count = rows.empty() ? 0 : rows.size() / images.width;
   request.stops = slices.data();
   request.stop_count = slices.size();
   request.part = part;

@@ -82,8 +82,22 @@ def parser() -> argparse.ArgumentParser:
     help="the layers that adapters may change, such as q_proj,v_proj; by default all linear layers "
     "but the head",
   )
+  arguments.add_argument(
+    "--image-size",
+    type=_size,
+    metavar="HxW",
+    help="the height and width of images in pixels, such as 448x448, of models that take images of "
+    "any size; by default 448x448",
+  )
   options.add_arguments(arguments)
   return arguments
+
+
+def _size(text: str) -> tuple[int, int]:
+  height, found, width = text.partition("x")
+  if not found or not height.isdecimal() or not width.isdecimal():
+    raise argparse.ArgumentTypeError(f"{text!r}: give a height and a width, such as 448x448")
+  return int(height), int(width)
 
 
 def main(words: Sequence[str]) -> None:
@@ -105,5 +119,6 @@ def main(words: Sequence[str]) -> None:
     adapters=named.adapters,
     rank=named.rank,
     adapter_targets=named.adapter_targets,
+    image_size=named.image_size,
     options=chosen,
   )

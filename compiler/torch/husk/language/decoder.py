@@ -155,8 +155,7 @@ class Decoder(torch.nn.Module):
   def _run(self, tokens: torch.Tensor, layers: list[Any], every: bool = False) -> torch.Tensor:
     """The logits of the last token of each row; with `every`, of each token."""
     keywords: dict[str, Any] = {
-      "input_ids": tokens,
-      "position_ids": self._step.positions,
+      **self._inputs(tokens),
       "use_cache": True,
       self.cache_name: hooks.cache_of(layers),
     }
@@ -167,6 +166,10 @@ class Decoder(torch.nn.Module):
     finally:
       recurrences.give(None)  # since a call without a cache may follow
     return (logits.flatten(0, 1) if every else logits[:, -1]).float()
+
+  def _inputs(self, tokens: torch.Tensor) -> dict[str, Any]:
+    """What the model takes for the tokens of a call."""
+    return {"input_ids": tokens, "position_ids": self._step.positions}
 
   def _kept(self, name: str) -> caches.Kept:
     numbers = getattr(self, name, None)

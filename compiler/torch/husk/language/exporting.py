@@ -20,6 +20,7 @@ from ..quantized import GgufFile
 from ..quantized import load as load_checkpoint
 from . import adapters as lora
 from . import attachments, caches, decoder, hooks, sampling
+from . import images as pictures
 
 _MOST_TOKENS = 4096  # by default, if the model allows more
 _MOST_CHUNK = 1024  # tokens of a prompt that one call takes: memory is planned for so many
@@ -27,8 +28,8 @@ _VERIFIED = 8  # tokens of a slot that one call of `verify` takes
 _RANKED = 20  # of the most likely tokens, whose log-probabilities `rank` gives
 DTYPES = ("float32", "bfloat16", "float16")
 # A file can have these functions beside prefill, decode and sample, and has some by default.
-FEATURES = ("copy", "controls", "verify", "embed")
-DEFAULT_FEATURES = ("copy", "controls")
+FEATURES = ("copy", "controls", "images", "verify", "embed")
+DEFAULT_FEATURES = ("copy", "controls", "images")
 
 
 def export(
@@ -46,6 +47,7 @@ def export(
   adapters: int = 0,
   rank: int = 16,
   adapter_targets: Iterable[str] | None = None,
+  image_size: tuple[int, int] | None = None,
   options: Options | None = None,
   **changes: Any,
 ) -> pathlib.Path:
@@ -64,12 +66,15 @@ def export(
   tokenizer: a folder with tokenizer.json and its settings, if it is not that of the checkpoint.
   features: functions beside the three below. "copy": slots copy the beginning of a prompt from one
     another. "controls": penalties, masks of tokens, and the most likely tokens with their
-    log-probabilities (the functions `adjust` and `rank`). "verify": speculative decoding. "embed":
-    hidden states of a text. Each takes time to export and space in the file.
+    log-probabilities (the functions `adjust` and `rank`). "images": the functions `image` and
+    `prefill_images`, if the model takes images. "verify": speculative decoding. "embed": hidden
+    states of a text. Each takes time to export and space in the file.
   adapters, rank: how many adapters (LoRA) the file has room for, and their largest rank. They are
     added and replaced at run time, and each request names the one that it uses.
   adapter_targets: the layers that adapters may change, such as ("q_proj", "v_proj"): the ends of
     their names; by default all linear layers but the head.
+  image_size: the height and width of images in pixels, of models that take images of any size; by
+    default 448 x 448. A file takes images of one size.
   options, changes: a husk.Options, and its fields: targets=("host",), quantize="int4" and others.
 
   The file has the functions `prefill`, `decode` and `sample`, the caches as state, and the
@@ -90,7 +95,8 @@ def export(
   _check_sizes(most, slots, limit, model.config.model_type)
   chosen = _chosen(features)
   wanted = lora.chosen(adapters, rank, adapter_targets)
-  with decoder_of(model, slots, most, _cache(cache, cache_dtype), wanted) as module:
+  seen = _images(model, chosen, image_size, most, wanted is not None)
+  with decoder_of(model, slots, most, _cache(cache, cache_dtype), wanted, seen) as module:
     described = {
       "architecture": model.config.model_type,
       "max_tokens": most,
@@ -112,6 +118,8 @@ def export(
         "earlier token when a draft is wrong",
         remedy='leave "verify" out of the features (--features)',
       )
+    if seen is not None:
+      described["image"] = seen.description()
     if "verify" in chosen:
       decoder.check_features(module, torch.arange(8) * 7919 % module.vocabulary)
       described["verify"] = min(_VERIFIED, most)
@@ -145,13 +153,15 @@ def decoder_of(
   max_tokens: int,
   cache_dtype: torch.dtype | None,
   wanted: lora.Chosen | None = None,
+  seen: pictures.Images | None = None,
 ) -> Iterator[decoder.Decoder]:
   """The module that is exported, which uses the model as long as this is open, with the adapters
-  that are wanted. Raises Unsupported if its logits are not those of the model."""
+  and images that are wanted. Raises Unsupported if its logits are not those of the model."""
   kind = model.config.model_type
   probe = torch.arange(8) * 7919 % model.config.get_text_config(decoder=True).vocab_size
   with torch.no_grad():
     right = model(input_ids=probe[None], use_cache=False).logits[0, -1].float()
+  shown = pictures.probe(model, seen, max_tokens) if seen is not None else None
   with contextlib.ExitStack() as stack:
     stack.enter_context(hooks.used_by(model))
     found = stack.enter_context(lora.attached(model, wanted)) if wanted else None
@@ -159,9 +169,13 @@ def decoder_of(
       module = (
         lora.AdaptedDecoder(model, slots, max_tokens, cache_dtype, wanted, found)
         if wanted and found
+        else pictures.decoder_class(seen)(model, slots, max_tokens, cache_dtype, seen)
+        if seen
         else decoder.Decoder(model, slots, max_tokens, cache_dtype)
       ).eval()
       decoder.check(module, right, probe, exact_cache=cache_dtype is None)
+      if isinstance(module, pictures.ImageDecoder) and shown is not None:
+        pictures.check(module, shown, exact_cache=cache_dtype is None)
     except (Unsupported, MemoryError):
       raise
     except Exception as error:
@@ -253,6 +267,23 @@ def _chosen(features: Iterable[str]) -> set[str]:
   return chosen
 
 
+def _images(
+  model: Any, features: set[str], size: tuple[int, int] | None, most: int, has_adapters: bool
+) -> pictures.Images | None:
+  """How the model takes images; None if the file has no functions for them."""
+  kind = model.config.model_type
+  if "images" not in features or not pictures.takes_images(model):
+    if size is not None:
+      raise ValueError(f"image_size={size}: this {kind} is exported without images")
+    return None
+  if has_adapters:
+    raise Unsupported(
+      f"the architecture {kind!r} takes images, and files with images have no adapters yet",
+      remedy='leave "images" out of the features (--features), or give no adapters',
+    )
+  return pictures.of_model(model, size, most, min(most, _MOST_CHUNK))
+
+
 def _functions(module: decoder.Decoder, features: set[str]) -> Mapping[str, Function]:
   """The functions of the file, with examples of their arguments. No example is 0, 1 or another
   limit, which torch would take for the only value."""
@@ -315,6 +346,8 @@ def _functions(module: decoder.Decoder, features: set[str]) -> Mapping[str, Func
     )
   if isinstance(module, lora.AdaptedDecoder):
     result = module.with_adapters(result)
+  if isinstance(module, pictures.ImageDecoder):
+    result = module.with_images(result, most)
   return {**result, **_functions_of_logits(module, most_rows, features)}
 
 

@@ -18,6 +18,8 @@ from . import caches, recurrences, states
 
 # The name of the hooks in transformers' tables.
 NAME = "husk"
+# The name for parts of models that take images, in which every key is seen: there is no mask.
+IMAGES = "husk_images"
 # The property of a configuration that names what the model uses.
 _USED = "_attn_implementation"
 
@@ -91,6 +93,7 @@ def register() -> None:
 
   CacheLayerMixin.register(SlotLayer)
   AttentionInterface.register(NAME, attention)
+  AttentionInterface.register(IMAGES, attention)
   AttentionMaskInterface.register(NAME, mask)
 
 

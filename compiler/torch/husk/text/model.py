@@ -15,6 +15,7 @@ from ..runtime import load as load_program
 from . import chats
 from .adapters import Adapters
 from .drawing import Drawing
+from .images import Kind, PromptImages
 from .requests import Request, Settings
 from .scoring import Scorer
 from .tokenizer import Tokenizer
@@ -72,6 +73,9 @@ class Model:
     self._adapters = Adapters(
       program, path, described.get("adapters", 0), described.get("adapter_rank", 0)
     )
+    self._images = Kind.of(described.get("image"))
+    # The last input of `decode` for rows of images in a grid.
+    self._shifts = self._images is not None and self._images.grid is not None
     self._embeds = described.get("embed", False)
     self._verified = described.get("verify", 0)
     self._drawing = Drawing(
@@ -200,11 +204,13 @@ class Model:
       self._verified,
       self._drawing.ranked > 0,
       number if self._adapters.count else None,
+      self._shifts,
     ).score(texts)
 
   def generate(self, prompt: Prompt, **settings: Any) -> str:
     """Generates a text. `settings` are the fields of requests.Settings: max_new_tokens,
-    temperature, top_k, top_p, min_p, seed, stop, penalties and others."""
+    temperature, top_k, top_p, min_p, seed, stop, penalties and others; and `images`, as in
+    `submit`."""
     return "".join(self.stream(prompt, **settings))
 
   def stream(self, prompt: Prompt, **settings: Any) -> Iterator[str]:
@@ -264,14 +270,18 @@ class Model:
 
   # Several requests
 
-  def submit(self, prompt: Prompt, **settings: Any) -> Request:
-    """Adds a request, which `step` works on. By default a seed is drawn."""
+  def submit(self, prompt: Prompt, images: Any = (), **settings: Any) -> Request:
+    """Adds a request, which `step` works on. By default a seed is drawn.
+
+    images: the pixels of the images of the prompt, in their order, as a processor of transformers
+      makes them: arrays, each of one image or of several. The prompt has an image token for each
+      row of embeddings, as the processor makes it, or one for each image."""
     settings.setdefault("seed", secrets.randbits(62))
     chosen = Settings(**settings)
     self._check_controls(chosen)
     if chosen.stop and self.tokenizer is None:
       raise ValueError(f"stop: {self.path} has no tokenizer")
-    tokens = self.tokens_of(prompt)
+    tokens, pixels = self._with_images(self.tokens_of(prompt), images)
     if not tokens:
       raise ValueError("the prompt has no tokens")
     if len(tokens) > self.max_tokens:
@@ -281,8 +291,23 @@ class Model:
       )
     request = Request(tokens, chosen, self.tokenizer, self._ends)
     request.adapter = self._adapters.number(chosen.adapter)
+    if self._images is not None and pixels:
+      request.images = PromptImages(self._images, tokens, pixels)
     self._waiting.append(request)
     return request
+
+  def _with_images(self, tokens: list[int], images: Any) -> tuple[list[int], list[Any]]:
+    """The tokens of a prompt with images, and the pixels of each image."""
+    images = () if images is None else images
+    if self._images is None:
+      if len(images):
+        raise ValueError(
+          f'images: {self.path} takes none: export a model that takes images, with "images" among '
+          "the features"
+        )
+      return tokens, []
+    pixels = self._images.pixels(images)
+    return self._images.expanded(tokens, len(pixels)), pixels
 
   def _check_controls(self, chosen: Settings) -> None:
     most = self._drawing.ranked
@@ -326,11 +351,23 @@ class Model:
         self._active[slot] = None
 
   def _prefill(self, request: Request) -> None:
-    begin = request.taken
-    chunk = request.prompt[begin : begin + self._chunk]
-    end = begin + len(chunk)
+    begin, images = request.taken, request.images
+    end = min(begin + self._chunk, len(request.prompt))
+    if images is not None:
+      end = images.end(begin, self._chunk)
+    chunk = request.prompt[begin:end]
     row: list[Request | None] = [request]
-    if len(chunk) > 1:
+    if images is not None and len(chunk) > 1 and images.are_in(begin, end):
+      tokens = self._np.array(chunk, dtype=self._np.int64)
+      try:
+        self._compute_rows(images)
+      except Exception as error:  # what the runtime raises; the other requests go on
+        request.fail(error)
+        return
+      found, logits = self._session.prefill_images(
+        tokens, request.slot, begin, self._span(end), *images.inputs(begin, end)
+      )
+    elif len(chunk) > 1:
       tokens = self._np.array(chunk, dtype=self._np.int64)
       more = (request.adapter,) if self._adapters.count else ()
       found, logits = self._session.prefill(tokens, request.slot, begin, self._span(end), *more)
@@ -340,6 +377,12 @@ class Model:
     request.taken = end
     if end == len(request.prompt):
       self._add(row, found, logits)
+
+  def _compute_rows(self, images: PromptImages) -> None:
+    """Computes the embeddings of images, if this has not happened."""
+    if images.embeddings is None:
+      rows = [self._np.asarray(self._session.image(one)) for one in images.pixels]
+      images.embeddings, images.pixels = self._np.concatenate(rows), []
 
   def _decode(self) -> None:
     """A token of each request whose prompt is in the cache and that has a token already."""
@@ -368,8 +411,15 @@ class Model:
     positions = np.full(rows, self.max_tokens, dtype=np.int64)  # a position that nobody reads
     for slot, (token, position) in steps.items():
       tokens[slot], positions[slot] = token, position
+    more: tuple[Any, ...] = ()
+    if self._shifts:
+      shifts = np.zeros(rows, dtype=np.int64)
+      for slot, (_, position) in steps.items():
+        request = requests[slot]
+        if request is not None and request.images is not None:
+          shifts[slot] = request.images.shift_at(position)
+      more = (shifts,)
     largest = max(position for _, position in steps.values())
-    more = ()
     if self._adapters.count:
       more = (np.array([one.adapter if one else 0 for one in requests], np.int64),)
     return self._session.decode(tokens, positions, self._span(largest + 1), *more)

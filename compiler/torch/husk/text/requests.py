@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from .images import PromptImages
 from .tokenizer import Decoder, Tokenizer
 
 
@@ -108,6 +109,7 @@ class Request:
     self.reason: str | None = None
     self.slot = -1  # while it has one
     self.adapter = 0  # its number
+    self.images: PromptImages | None = None  # of the prompt
     self.taken = 0  # how many tokens of the prompt the cache has
     self._ends = ends
     self._decoder = Decoder(tokenizer) if tokenizer is not None else None

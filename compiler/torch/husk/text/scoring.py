@@ -11,7 +11,8 @@ from typing import Any
 class Scorer:
   """session: of the program, whose slots are free. verified: how many tokens of a slot `verify`
   takes; 0: the file has no such function. ranks: whether it has `rank`. adapter: the number of the
-  adapter of all texts; None if the functions take none."""
+  adapter of all texts; None if the functions take none. shifts: whether they take shifts of
+  positions, which are 0 without images."""
 
   session: Any
   slots: int
@@ -20,6 +21,7 @@ class Scorer:
   verified: int
   ranks: bool
   adapter: int | None = None
+  shifts: bool = False
 
   def score(self, texts: Sequence[Sequence[int]]) -> list[Any]:
     """The log-probabilities of all tokens but the first one of each text, as arrays. A text has 2
@@ -39,6 +41,8 @@ class Scorer:
       tokens[row, : len(text)] = text
     scores = np.zeros((len(texts), width))
     more = () if self.adapter is None else (np.full(len(texts), self.adapter, np.int64),)
+    if self.shifts:
+      more = (np.zeros(len(texts), np.int64),)
     for begin in range(0, longest, count):
       end = min(-(-(begin + count) // self.span) * self.span, self.max_tokens)
       chunk = tokens[:, begin : begin + count].copy()

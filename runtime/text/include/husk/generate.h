@@ -205,6 +205,12 @@ typedef struct husk_text_request {
   /** The adapter of husk_generator_set_adapter that the texts use; 0: none. */
   uint32_t adapter;
   uint32_t reserved2; /**< 0. */
+  /** The rows of the images of the prompt, one image after the other, as husk_generator_image
+   * writes them; NULL without images. Each row takes the place of an image token of the prompt
+   * (husk_text_images). The prompt has an image token for each row, or one for each image, which
+   * becomes as many as an image has rows. Tokens of images do not count for reuse_prefixes. */
+  const float* embeddings;
+  size_t embedding_count; /**< How many rows there are. */
 } husk_text_request;
 /** The initial value of a husk_text_request. */
 #define HUSK_TEXT_REQUEST_INIT \
@@ -235,6 +241,8 @@ typedef struct husk_text_request {
    0,                          \
    NULL,                       \
    0,                          \
+   0,                          \
+   NULL,                       \
    0}
 
 /** Sets temperature, top_k and top_p to what the model's author recommends: zeros, if nothing. */
@@ -246,9 +254,10 @@ HUSK_API void husk_generator_recommend(const husk_generator* generator, husk_tex
  * @param number its number, from 1 on, which parts and husk_generator_cancel have; may be NULL
  * @param error may be NULL
  * @return HUSK_OK; HUSK_INVALID_ARGUMENT, naming a setting that is wrong; HUSK_INVALID_INPUT if the
- * prompt is no UTF-8, has no tokens or a token that does not exist, or is longer than a sequence;
- * HUSK_NOT_FOUND if its adapter is not set; HUSK_UNSUPPORTED if there is a text and no tokenizer,
- * or a setting whose functions the file lacks; or HUSK_OUT_OF_MEMORY. Other requests go on. */
+ * prompt is no UTF-8, has no tokens or a token that does not exist, or is longer than a sequence,
+ * or if its image tokens are not as many as the rows of its images; HUSK_NOT_FOUND if its adapter
+ * is not set; HUSK_UNSUPPORTED if there is a text and no tokenizer, or a setting whose functions
+ * the file lacks; or HUSK_OUT_OF_MEMORY. Other requests go on. */
 HUSK_API husk_status husk_generator_submit(husk_generator* generator,
                                            const husk_text_request* request, uint64_t* number,
                                            husk_error* error);
@@ -332,6 +341,37 @@ enum {
 HUSK_API husk_status husk_generator_embed(husk_generator* generator, const int32_t* tokens,
                                           size_t token_count, int32_t pooling, float* embedding,
                                           size_t capacity, size_t* count, husk_error* error);
+
+/** How a file takes images. Minimum size: through `width`. */
+typedef struct husk_text_images {
+  uint32_t struct_size; /**< Set by the caller that passes the struct to be filled. */
+  int32_t token;        /**< The token that stands for each row of an image in a prompt. */
+  uint64_t pixels;      /**< How many numbers an image has; 0: the file takes no images. */
+  uint64_t rows;        /**< How many rows of embeddings, and tokens, an image has. */
+  uint64_t width;       /**< How many numbers a row has. */
+} husk_text_images;
+/** The initial value of a husk_text_images. */
+#define HUSK_TEXT_IMAGES_INIT {sizeof(husk_text_images), 0, 0, 0, 0}
+
+/** Writes to `out`, which is HUSK_TEXT_IMAGES_INIT on entry, how the file takes images. Any thread
+ * may call. Returns HUSK_OK or HUSK_INVALID_ARGUMENT. */
+HUSK_API husk_status husk_generator_images_get(const husk_generator* generator,
+                                               husk_text_images* out, husk_error* error);
+/** Computes the rows of embeddings of an image, which requests take. The caches are not used. The
+ * file needs the functions `image` and `prefill_images`, which `python -m husk llm` gives the file
+ * of a model that takes images.
+ * @param generator one thread at a time, and none that steps
+ * @param pixels what the model's processor of images makes of an image, on the host
+ * @param pixel_count how many numbers these are: `pixels` of husk_text_images
+ * @param rows memory for `rows` times `width` numbers
+ * @param capacity how many numbers have memory
+ * @param error may be NULL
+ * @return HUSK_OK; HUSK_INVALID_ARGUMENT, also if a step is in progress or there is too little
+ * memory; HUSK_INVALID_INPUT if the image has another size; HUSK_UNSUPPORTED if the file takes no
+ * images; HUSK_OUT_OF_MEMORY; or the failure of the run */
+HUSK_API husk_status husk_generator_image(husk_generator* generator, const float* pixels,
+                                          size_t pixel_count, float* rows, size_t capacity,
+                                          husk_error* error);
 
 /** Counts of a generator. Minimum size: through `step_nanoseconds`. */
 typedef struct husk_generator_stats {

@@ -47,6 +47,7 @@ struct TextRequest {
   uint32_t top_logprobs = 0;                /**< husk_text_request.top_logprobs. */
   uint32_t speculate = 0;                   /**< husk_text_request.speculate. */
   uint32_t adapter = 0;                     /**< husk_text_request.adapter. */
+  std::vector<float> embeddings;            /**< The rows of images, as `image` gives them. */
   bool ignore_end = false;                  /**< husk_text_request.ignore_end. */
   std::vector<std::string> stops;           /**< husk_text_request.stops. */
   /** Called for each part of each text; false cancels the request. An exception cancels it too, and
@@ -100,6 +101,11 @@ class Generator {
     request.top_logprobs = asked.top_logprobs;
     request.speculate = asked.speculate;
     request.adapter = asked.adapter;
+    request.embeddings = asked.embeddings.data();
+    if (!asked.embeddings.empty()) {
+      const uint64_t width = images().width;
+      request.embedding_count = width ? asked.embeddings.size() / width : asked.embeddings.size();
+    }
     request.ignore_end = asked.ignore_end;
     request.stops = stops.data();
     request.stop_count = stops.size();
@@ -118,6 +124,24 @@ class Generator {
       throw Error(error);
     }
     return number;
+  }
+  /** husk_generator_images_get. */
+  husk_text_images images() const {
+    husk_text_images result = HUSK_TEXT_IMAGES_INIT;
+    detail::check(
+        [&](husk_error* error) { return husk_generator_images_get(get(), &result, error); });
+    return result;
+  }
+  /** husk_generator_image: the rows of embeddings of an image. */
+  std::vector<float> image(const std::vector<float>& pixels) {
+    const husk_text_images kind = images();
+    std::vector<float> rows(static_cast<size_t>(kind.rows * kind.width) + 1);
+    detail::check([&](husk_error* error) {
+      return husk_generator_image(get(), pixels.data(), pixels.size(), rows.data(), rows.size(),
+                                  error);
+    });
+    rows.pop_back();
+    return rows;
   }
   /** husk_generator_adapter_count. */
   uint32_t adapter_count() const { return husk_generator_adapter_count(get()); }

@@ -446,6 +446,16 @@ pub struct husk_text_choice {
 
 #[repr(C)]
 #[derive(Clone, Copy)]
+pub struct husk_text_images {
+    pub struct_size: u32,
+    pub token: i32,
+    pub pixels: u64,
+    pub rows: u64,
+    pub width: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
 pub struct husk_text_part {
     pub struct_size: u32,
     pub sample: u32,
@@ -497,6 +507,8 @@ pub struct husk_text_request {
     pub allow: Option<unsafe extern "C" fn(*mut c_void, *const husk_text_choice) -> i32>,
     pub adapter: u32,
     pub reserved2: u32,
+    pub embeddings: *const f32,
+    pub embedding_count: usize,
 }
 
 #[repr(C)]
@@ -881,6 +893,19 @@ extern "C" {
         count: *mut usize,
         error: *mut husk_error,
     ) -> i32;
+    pub fn husk_generator_image(
+        generator: *mut husk_generator,
+        pixels: *const f32,
+        pixel_count: usize,
+        rows: *mut f32,
+        capacity: usize,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_generator_images_get(
+        generator: *const husk_generator,
+        out: *mut husk_text_images,
+        error: *mut husk_error,
+    ) -> i32;
     pub fn husk_generator_recommend(
         generator: *const husk_generator,
         request: *mut husk_text_request,
@@ -1183,6 +1208,13 @@ fn layouts() {
     assert_eq!(offset_of!(husk_text_choice, token_count), 24);
     assert_eq!(offset_of!(husk_text_choice, allowed), 32);
     assert_eq!(offset_of!(husk_text_choice, word_count), 40);
+    assert_eq!(size_of::<husk_text_images>(), 32);
+    assert_eq!(align_of::<husk_text_images>(), 8);
+    assert_eq!(offset_of!(husk_text_images, struct_size), 0);
+    assert_eq!(offset_of!(husk_text_images, token), 4);
+    assert_eq!(offset_of!(husk_text_images, pixels), 8);
+    assert_eq!(offset_of!(husk_text_images, rows), 16);
+    assert_eq!(offset_of!(husk_text_images, width), 24);
     assert_eq!(size_of::<husk_text_part>(), 104);
     assert_eq!(align_of::<husk_text_part>(), 8);
     assert_eq!(offset_of!(husk_text_part, struct_size), 0);
@@ -1202,7 +1234,7 @@ fn layouts() {
     assert_eq!(offset_of!(husk_text_part, top_logprobs), 88);
     assert_eq!(offset_of!(husk_text_part, top_count), 96);
     assert_eq!(offset_of!(husk_text_part, reserved2), 100);
-    assert_eq!(size_of::<husk_text_request>(), 160);
+    assert_eq!(size_of::<husk_text_request>(), 176);
     assert_eq!(align_of::<husk_text_request>(), 8);
     assert_eq!(offset_of!(husk_text_request, struct_size), 0);
     assert_eq!(offset_of!(husk_text_request, options), 4);
@@ -1232,6 +1264,8 @@ fn layouts() {
     assert_eq!(offset_of!(husk_text_request, allow), 144);
     assert_eq!(offset_of!(husk_text_request, adapter), 152);
     assert_eq!(offset_of!(husk_text_request, reserved2), 156);
+    assert_eq!(offset_of!(husk_text_request, embeddings), 160);
+    assert_eq!(offset_of!(husk_text_request, embedding_count), 168);
     assert_eq!(size_of::<husk_text_slice>(), 16);
     assert_eq!(align_of::<husk_text_slice>(), 8);
     assert_eq!(offset_of!(husk_text_slice, text), 0);
