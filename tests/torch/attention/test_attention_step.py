@@ -1,5 +1,5 @@
-"""Attention of a step of decoding (attention/step.py): what becomes the operator, and what the whole
-computes by Triton's interpreter."""
+"""Attention of a step of decoding (attention/step.py): what becomes the operator, and what programs
+with it compute by Triton's interpreter."""
 
 import copy
 import re
@@ -196,8 +196,11 @@ def test_masks_of_positions():
   assert bound(lambda at, place: column(place) >= at, *shape) == 0
   assert bound(lambda at, place: at[None] <= place[:, None], 1, 8) == 0
   assert bound(lambda at, place: (at <= column(place)) & (at > column(place) - 4), *shape) == 4
-  everywhere = torch.Tensor.new_ones
-  assert bound(lambda at, place: everywhere(at, 1, dtype=torch.bool) & (at <= column(place)), *shape) == 0
+
+  def everywhere(at, place):
+    return at.new_ones(1, dtype=torch.bool) & (at <= column(place))
+
+  assert bound(everywhere, *shape) == 0
   assert bound(lambda at, place: at <= column(place) + torch.arange(1), *shape) == 0
   for other in (
     lambda at, place: at < column(place),

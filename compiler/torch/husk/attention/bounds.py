@@ -73,10 +73,11 @@ def source(node: Any) -> Any:
       aten.to.device,
       aten._to_copy.default,
     ):
-      kinds = [each.meta["val"].dtype for each in (node, node.args[0])]
-      if any(kind not in (torch.bool, torch.int64) for kind in kinds) or kinds[0] != kinds[1]:
+      before: Any = node.args[0]
+      kinds = {each.meta["val"].dtype for each in (node, before)}
+      if len(kinds) > 1 or not kinds <= {torch.bool, torch.int64}:
         return node
-      node = node.args[0]
+      node = before
     elif node.target is aten.add.Tensor and not node.kwargs:
       left, right = node.args
       if _is_zero(right):

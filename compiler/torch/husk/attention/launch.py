@@ -412,9 +412,7 @@ def write_parts(
   weights = Memory.new(attention.body, "attention_weights", sizes)
   head_stride = attention.queries * attention.v_size
   call.pointer("out", results, "fp32")
-  call.strides(
-    "out", dims, [attention.q_heads * head_stride, head_stride, attention.v_size]
-  )
+  call.strides("out", dims, [attention.q_heads * head_stride, head_stride, attention.v_size])
   call.number("out_split", attention.all_rows * attention.v_size)
   call.pointer("lse", weights, "fp32")
   call.number("lse_split", attention.all_rows)

@@ -237,9 +237,7 @@ def _written(node: torch.fx.Node, batches: Any) -> _Written | None:
     return None
   if not _is_column(positions, batches) or positions.meta["val"].dtype != torch.int64:
     return None
-  return _Written(
-    node, cache, arguments["values"], positions, True, count, tuple(path)
-  )
+  return _Written(node, cache, arguments["values"], positions, True, count, tuple(path))
 
 
 def _conversions() -> tuple[Any, ...]:
@@ -288,9 +286,11 @@ def _of_heads(written: _Written) -> torch.fx.Node | None:
     if before.meta["val"].dtype != dtype:
       return None
     node = before
-  if node.target is not aten.transpose.int or sorted(dim % 4 for dim in node.args[1:]) != [1, 2]:
+  if node.target is not aten.transpose.int:
     return None
-  found: Any = node.args[0]
+  found, *dims = graphs.arguments(node).values()
+  if sorted(dim % 4 for dim in dims) != [1, 2]:
+    return None
   return found if isinstance(found, torch.fx.Node) else None
 
 
@@ -335,7 +335,8 @@ def _turns(node: torch.fx.Node, x: torch.fx.Node) -> bool:
   aten = torch.ops.aten
   if node.target is not aten.cat.default:
     return False
-  parts, dim = (*node.args, 0)[:2]
+  arguments = graphs.arguments(node)
+  parts, dim = arguments["tensors"], arguments["dim"]
   if len(parts) != 2 or dim not in (-1, 3) or parts[0].target is not aten.neg.default:
     return False
   size = x.meta["val"].shape[-1]
@@ -352,10 +353,11 @@ def _is_half(node: Any, x: torch.fx.Node, place: int, size: int) -> bool:
   aten = torch.ops.aten
   if node.target is aten.slice.Tensor:
     source, dim, begin, end, step = graphs.arguments(node).values()
-    bounds = (0 if begin is None else begin, size if end is None else min(end, size))
+    ends = (0 if begin is None else begin, size if end is None else min(end, size))
     wanted = (place * size // 2, (place + 1) * size // 2)
-    return source is x and dim in (-1, 3) and step == 1 and bounds == wanted
+    return source is x and dim in (-1, 3) and step == 1 and ends == wanted
   if node.target is python_operator.getitem:
+    chunks: Any
     chunks, number = node.args
     if number != place or chunks.args[0] is not x:
       return False

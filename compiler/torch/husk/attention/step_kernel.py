@@ -24,19 +24,19 @@ def attention_step(q, k, v, new_k, new_v, cosine, sine, positions, mask, out, pa
                    SPLITS: tl.constexpr, SPLITS_WIDTH: tl.constexpr, LEAST: tl.constexpr,
                    SIZE: tl.constexpr, V_SIZE: tl.constexpr, PRECISION: tl.constexpr,
                    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
-  """Program 0 is a head of a batch, program 1 one of SPLITS parts of the keys, of which each has LEAST
-  keys or more: so few keys have fewer parts.
+  """Program 0 is a head of a batch, program 1 one of SPLITS parts of the keys. A part has LEAST
+  keys or more, so few keys have fewer parts.
 
-  Each batch has one query, at the position `positions` (i64). The rows of the cache (`k` and `v`) at
-  this position become `new_k`, turned, and `new_v`. The first `keys` of its CAPACITY rows are read.
-  With FROM_END, a position below 0 counts from CAPACITY. A position that the cache does not have
-  is not written; its number ASSERT goes to `husk_asserts` then (None: nothing is checked).
+  Each batch has one query, at the position `positions` (i64). The rows of the cache (`k` and `v`)
+  at this position become `new_k`, turned, and `new_v`. The first `keys` of its CAPACITY rows are
+  read. With FROM_END, a position below 0 counts from CAPACITY. A position that the cache does not
+  have is not written; ASSERT goes to `husk_asserts` then (None: nothing is checked).
   `cosine` and `sine` (or None) have a number for each element: element d of a row x becomes
   x[d] * cosine[d] + y[d] * sine[d], where y is the second half of x, negative, and then its first
   half. SIZE and V_SIZE are powers of two.
 
-  With BOUND, the query sees the keys up to its position, and of these the last WINDOW if that is not
-  0. `mask` (bool, float or None) has a number for each head of q and key besides.
+  With BOUND, the query sees the keys up to its position, and of these the last WINDOW if that is
+  not 0. `mask` (bool, float or None) has a number for each head of q and key besides.
 
   With more than one part, each writes an f32 result to `parts` and its weight, in units of log2, to
   `weights`, both as parts x batches x heads of q. `counters` has an i32 for each batch and head,

@@ -90,6 +90,7 @@ class Cuda(Device):
       options.host_ops == "allow",
       cuda_operators.OF_REALS,
     )
+    self.has_traps = options.asserts == "trap"
     self.host_calls: collections.Counter[str] = collections.Counter()
     self.kernels = CudaKernels(
       description,
@@ -177,7 +178,7 @@ class Cuda(Device):
     with_rows = few_rows.rewrite(exported, self.description)
     if with_rows is not exported:
       exported, prepared = with_rows, capture.prepared
-    if flash and self.kernels.assert_mode != "trap":
+    if flash and not self.has_traps:  # the kernel of a step can only tell a status
       exported = step.rewrite(exported)
     with (
       fake_cuda.cuda(self.description, self.gemm_set, self.tuning, self.operators.check),
@@ -224,9 +225,9 @@ class Cuda(Device):
   def _announce_host_steps(self, variant: hir.Variant) -> None:
     """Notes the operators of a function that run on the CPU."""
     places: dict[str, str] = {}
-    for step in host_steps.of(variant.statements):
-      places.setdefault(step.name, step.origin)
-      self.host_calls[step.name] += 1
+    for call in host_steps.of(variant.statements):
+      places.setdefault(call.name, call.origin)
+      self.host_calls[call.name] += 1
     for name, place in places.items():
       self.note(f"{name} runs on the CPU, between copies" + (f" (near {place})" if place else ""))
 

@@ -50,6 +50,9 @@ class Constants(Places):
       self.rows[name] = value, buffer
     return self.rows[name][1], 0
 
+  def counters(self, count: int) -> hir.Buffer:
+    raise ValueError("a graph of torch.compile has no state of its own")
+
   def generator(self) -> None:
     """The operators draw random numbers from torch's generators."""
 

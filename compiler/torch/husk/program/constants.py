@@ -185,6 +185,10 @@ class Places(Protocol):
     """The state of the random number generator; None if operators have generators of their own."""
     ...
 
+  def counters(self, count: int) -> hir.Buffer:
+    """A state of `count` ints of 32 bits, or more, that are 0 before and after each kernel."""
+    ...
+
 
 @dataclasses.dataclass
 class FunctionConstants:
