@@ -270,9 +270,9 @@ def launch(body: Body, node: IrNode) -> None:
     call.strides(name, BATCH_HEAD_ROW, strides)
   partial = None
   if parts == 1:
-    write_results(call, attention)
+    _write_results(call, attention)
   else:
-    partial = write_parts(call, attention, parts)
+    partial = _write_parts(call, attention, parts)
   call.rows("queries", attention.queries, attention.group)
   call.rows("keys", attention.keys)
   call.constant(
@@ -323,7 +323,7 @@ def launch(body: Body, node: IrNode) -> None:
     attention.origin,
   )
   if partial is not None:
-    join(attention, parts, *partial)
+    _join(attention, parts, *partial)
 
 
 def _launch_hopper(call: Call, attention: AttentionCall, name: str) -> None:
@@ -387,7 +387,7 @@ def _scales(call: Call, attention: AttentionCall) -> None:
     call.strides(name, BATCH_HEAD_ROW, strides)
 
 
-def write_results(call: Call, attention: AttentionCall) -> None:
+def _write_results(call: Call, attention: AttentionCall) -> None:
   """Lets a kernel write the results of the node."""
   call.pointer("out", attention.out, attention.kind)
   call.strides("out", BATCH_HEAD_ROW, attention.out_strides)
@@ -402,9 +402,7 @@ def _write_lse(call: Call, attention: AttentionCall) -> None:
     call.constant(lse=None)
 
 
-def write_parts(
-  call: Call, attention: AttentionCall, parts: int, dims: Sequence[str] = BATCH_HEAD_ROW
-) -> tuple[Memory, Memory]:
+def _write_parts(call: Call, attention: AttentionCall, parts: int) -> tuple[Memory, Memory]:
   """Lets the kernel write the result and the weight of each part of the keys. Returns the memory of
   both."""
   sizes = [parts, attention.batches, attention.q_heads, attention.queries]
@@ -412,14 +410,16 @@ def write_parts(
   weights = Memory.new(attention.body, "attention_weights", sizes)
   head_stride = attention.queries * attention.v_size
   call.pointer("out", results, "fp32")
-  call.strides("out", dims, [attention.q_heads * head_stride, head_stride, attention.v_size])
+  call.strides(
+    "out", BATCH_HEAD_ROW, [attention.q_heads * head_stride, head_stride, attention.v_size]
+  )
   call.number("out_split", attention.all_rows * attention.v_size)
   call.pointer("lse", weights, "fp32")
   call.number("lse_split", attention.all_rows)
   return results, weights
 
 
-def join(attention: AttentionCall, parts: int, results: Memory, weights: Memory) -> None:
+def _join(attention: AttentionCall, parts: int, results: Memory, weights: Memory) -> None:
   """Launches the kernel that makes the node's results of those of the parts."""
   call = Call(attention.body, "attention_joined")
   call.pointer("parts", results, "fp32")
