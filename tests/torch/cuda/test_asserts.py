@@ -206,10 +206,37 @@ def test_only_the_block_of_an_assert_changes():
   assert lines[-1] == "tl.store(out_ptr0 + (x0), tmp0, xmask)" and "husk_index5" in lines[-2]
 
 
+def test_a_sum_of_sizes_and_places_guards_what_its_names_address():
+  module, lines = changed(
+    'tl.device_assert((ks0 + x2 < 513) | ~(xmask), "index out of bounds: ks0 + x2 < 513")',
+    "tmp1 = tl.load(in_ptr1 + (x2), xmask)",
+    "tmp2 = tl.load(in_ptr1 + (x1 + 64*ks0 + 64*x2), xmask).to(tl.float32)",
+    "tl.store(out_ptr0 + (x0 + 64*ks0 + 64*x2 + 32832*x1), tmp1, xmask)",
+    "tl.store(out_ptr0 + (x0 + ks0), tmp1, xmask)",
+  )
+  assert module.texts == ["index out of bounds: ks0 + x2 < 513"] and module.left == 0
+  assert lines == [
+    "husk_holds5 = (ks0 + x2 < 513) | ~(xmask)",
+    "tl.store(husk_asserts + husk_holds5.to(tl.int32) * 0, 5, husk_holds5 == 0)",
+    "tmp1 = tl.load(in_ptr1 + (x2), xmask)",
+    "tmp2 = tl.load(in_ptr1 + (x1 + 64 * ks0 + 64 * x2), xmask & husk_holds5).to(tl.float32)",
+    "tl.store(out_ptr0 + (x0 + 64 * ks0 + 64 * x2 + 32832 * x1), tmp1, xmask & husk_holds5)",
+    "tl.store(out_ptr0 + (x0 + ks0), tmp1, xmask)",
+  ]
+
+
 @pytest.mark.parametrize(
   "lines",
   [
     ['tl.device_assert(tmp0 == tmp0, "finite")'],
+    [
+      'tl.device_assert(ks0 + tmp0 < 9, "index out of bounds: ks0 + tmp0 < 9")',
+      "tl.store(out_ptr0 + (ks0 + tmp0), tmp0, xmask)",
+    ],
+    [
+      'tl.device_assert(ks0 + x0 < 9, "index out of bounds: ks0 + x0 < 9")',
+      "tmp1 = in_ptr1 + ks0 + x0",
+    ],
     [
       'tl.device_assert((0 <= x0 + ks0) & (x0 + ks0 < 9), "index out of bounds: 0 <= x0 + ks0 < 9")'
     ],

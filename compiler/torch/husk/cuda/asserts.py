@@ -8,6 +8,10 @@ session, and uses index 0, which exists whenever a number bounds the index. The 
 at its index, and does not read if the bound may be 0. Nothing changes in a lane whose condition
 holds, even if its index is out of range because the condition ignores it there.
 
+An index may also be a sum of sizes and of places in the grid, which no name stands for. A lane
+whose condition does not hold then neither reads nor writes where the address has all names of the
+sum.
+
 Other asserts stay traps, since it is not known what they protect. The asserts of a user's kernels
 stay traps too, since names in them may be given new values.
 """
@@ -81,25 +85,34 @@ def _replaced(
   indent, text = statement.group(1), statement.group(4)
   condition = _parsed(statement.group(2))
   index = _index(condition) if condition is not None else None
-  if condition is None or index is None:
+  names = set() if condition is None or index is not None else _names_of_sum(condition)
+  if condition is None or index is None and not names:
     return None
   holds, safe = f"husk_holds{number}", f"husk_index{number}"
+  names = names or {safe}
   rest: list[str] = []
+  is_used = False
   for line in lines[at + 1 :]:
     if line.strip() and len(line) - len(line.lstrip()) < len(indent):
       break
-    line = re.sub(rf"\b{index}\b", safe, line)
-    if safe in line:
-      masked = _masked(line, safe, holds, _is_bounded(condition), pointers)
+    if index is not None:
+      line = re.sub(rf"\b{index}\b", safe, line)
+    if all(re.search(rf"\b{name}\b", line) for name in names):
+      bounded = index is not None and _is_bounded(condition)
+      masked = _masked(line, names, holds, bounded, pointers)
       if masked is None:
         return None
+      is_used = is_used or masked != line
       line = masked
     rest.append(line)
   statements = [
     f"{indent}{holds} = {statement.group(2)}",
     f"{indent}tl.store({PARAMETER} + {holds}.to(tl.int32) * 0, {number}, {holds} == 0)",
-    f"{indent}{safe} = tl.where({holds}, {index}, 0).to({index}.dtype)",
   ]
+  if index is not None:
+    statements.append(f"{indent}{safe} = tl.where({holds}, {index}, 0).to({index}.dtype)")
+  elif not is_used:
+    return None
   # One element replaces one line, so that the caller's loop goes on after it.
   return ["\n".join(statements), *rest, *lines[at + 1 + len(rest) :]], text
 
@@ -146,6 +159,28 @@ def _index(condition: ast.expr) -> str | None:
   return name if name and re.fullmatch(r"tmp\d+|husk_index\d+", name) else None
 
 
+# Names of sizes, and of places in the grid and in loops of reductions.
+_SIZE_OR_PLACE = re.compile(r"(ks|ps|[xyz]|r\d+_)\d+")
+
+
+def _names_of_sum(condition: ast.expr) -> set[str]:
+  """The names of the index in a condition, if it is computed of sizes and places alone."""
+  found: set[str] = set()
+  texts: set[str] = set()
+  for comparison in _comparisons(condition):
+    operator, left = comparison.ops[0], comparison.left
+    if isinstance(operator, ast.LtE) and isinstance(left, ast.Constant) and left.value == 0:
+      index = comparison.comparators[0]
+    elif isinstance(operator, ast.Lt):
+      index = left
+    else:
+      return set()
+    texts.add(ast.unparse(index))
+    found |= {inner.id for inner in ast.walk(index) if isinstance(inner, ast.Name)}
+  are_known = all(map(_SIZE_OR_PLACE.fullmatch, found))
+  return found if are_known and len(texts) == 1 else set()
+
+
 def _is_bounded(condition: ast.expr) -> bool:
   """Whether a number bounds the index, so that index 0 exists."""
   for comparison in _comparisons(condition):
@@ -157,10 +192,10 @@ def _is_bounded(condition: ast.expr) -> bool:
 
 
 def _masked(
-  line: str, safe: str, holds: str, bounded: bool, pointers: Collection[str]
+  line: str, names: set[str], holds: str, bounded: bool, pointers: Collection[str]
 ) -> str | None:
-  """A statement that uses the index `safe`, with masks on its accesses to memory if they need them.
-  None if the statement may access memory in an unknown way."""
+  """A statement that has all names of an index, with masks on its accesses to memory if they need
+  them. None if the statement may access memory in an unknown way."""
   statement = _parsed_statement(line)
   if statement is None:
     return None
@@ -171,7 +206,8 @@ def _masked(
     if position is None or not call.args:
       continue
     addresses.append(call.args[0])
-    if _count_names(call.args[0], {safe}) and (writes or not bounded):
+    has_all = all(_count_names(call.args[0], {name}) for name in names)
+    if has_all and (writes or not bounded):
       _put_mask(call, position, holds)
       changed = True
   known = sum(_count_names(address, pointers) for address in addresses)
