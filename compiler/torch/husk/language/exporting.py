@@ -22,6 +22,7 @@ from . import adapters as lora
 from . import attachments, caches, decoder, hooks, sampling
 from . import images as pictures
 
+_OF_STATES = "5.24"  # the version with which they were tried
 _MOST_TOKENS = 4096  # by default, if the model allows more
 _MOST_CHUNK = 1024  # tokens of a prompt that one call takes: memory is planned for so many
 _VERIFIED = 8  # tokens of a slot that one call of `verify` takes
@@ -179,11 +180,12 @@ def decoder_of(
     except (Unsupported, MemoryError):
       raise
     except Exception as error:
-      # Whatever code of a model does with a cache that is not one of transformers' own.
+      # Whatever code of a model does with a cache that is not one of transformers' own. States have
+      # other names in older versions.
       raise Unsupported(
         f"the architecture {kind!r} does not run with Husk's cache "
         f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''})",
-        remedy=decoder.REMEDY,
+        remedy=f"{decoder.REMEDY}; models with states were tried with transformers {_OF_STATES}",
       ) from error
     yield module
 
