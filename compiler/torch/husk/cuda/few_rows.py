@@ -13,7 +13,8 @@ and recomputes in each of its blocks what makes the rows. Here
 What follows is fused into the kernel. Codes become numbers as in quantized.py, and their scales are
 multiplied with sums. On an H200 a chain of such layers in bf16, with the sizes of Llama 3.2 1B,
 took 1.25 times as long as a read of its weights, and 1.42 times if each kernel waits first. A whole
-step of that decoder takes 1.56 to 1.59 times as long (tests/gpu/decoder.py); before, it took 2.33.
+step of that decoder takes 1.47 times as long (tests/gpu/decoder.py), with attention as in
+attention/step.py; before, it took 2.33.
 
 `rewrite` puts `husk::few_rows` into a program before torch decomposes anything."""
 
