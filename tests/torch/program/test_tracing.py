@@ -295,3 +295,29 @@ class Gradient(torch.nn.Module):
 def test_what_torch_export_fails_at_is_explained(tmp_path):
   with pytest.raises(husk.CompileError, match="cannot trace the model: .*\n.*torch.autograd.grad"):
     husk.write(Gradient(), (torch.ones(3),), tmp_path)
+
+
+def test_a_way_is_tried_for_what_any_way_before_it_was_refused_for():
+  """The first way fails for something else than the second one, for which the third may help."""
+  ways = []
+
+  def export(model, args, kwargs=None, *, strict, prefer_deferred_runtime_asserts_over_guards, **_):
+    ways.append((strict, prefer_deferred_runtime_asserts_over_guards))
+    if prefer_deferred_runtime_asserts_over_guards:
+      return torch.export.export(model, args, kwargs, strict=strict)
+    raise RuntimeError("Constraints violated (n)" if strict else "something else")
+
+  program = tracing.traced(torch.nn.Linear(2, 2), (torch.ones(1, 2),), None, None, export=export)
+  assert program is not None and ways == [(False, False), (True, False), (False, True)]
+
+
+def test_a_way_with_deferred_asserts_is_not_tried_for_other_errors():
+  ways = []
+
+  def export(model, args, kwargs=None, *, strict, prefer_deferred_runtime_asserts_over_guards, **_):
+    ways.append((strict, prefer_deferred_runtime_asserts_over_guards))
+    raise RuntimeError("something else")
+
+  with pytest.raises(RuntimeError, match="something else"):
+    tracing.traced(torch.nn.Linear(2, 2), (torch.ones(1, 2),), None, None, export=export)
+  assert ways == [(False, False), (True, False)]

@@ -88,8 +88,9 @@ def traced(
   ]
   first = ways[0]
   failed: Exception | None = None
+  errors: list[Exception] = []
   for way in ways:
-    if failed is not None and not _may_help(way, first, failed):
+    if not _may_help(way, first, errors):
       continue
     try:
       with _without_messages() if failed else contextlib.nullcontext():
@@ -98,6 +99,7 @@ def traced(
       raise
     except Exception as error:
       failed = failed or error
+      errors.append(error)
       continue
     if way.small and (unmet := _unmet(program, asked, decided)):
       larger = dataclasses.replace(way, small=False)
@@ -145,14 +147,22 @@ _REMEDY = (
 )
 
 
-def _may_help(way: _Way, first: _Way, failed: Exception) -> bool:
-  """Whether a way may take a model which the first one refuses for `failed`."""
+def _may_help(way: _Way, first: _Way, errors: Sequence[Exception]) -> bool:
+  """Whether a way may take a model which the ways before it, of which `first` is the first one,
+  refuse for `errors`. Another way may refuse it for something else than the first one."""
+  if not errors:
+    return True
   if way.strict and not first.strict:
     # No way decides by numbers that only the data of a run decides. But Dynamo traces `int(number)`
     # as the number itself, for which Python asks otherwise.
-    if type(failed).__name__ == "GuardOnDataDependentSymNode":
-      return "specialized integer" in str(failed)
-  return not way.deferred or first.deferred or "Constraints violated" in str(failed)
+    of_data = [error for error in errors if type(error).__name__ == "GuardOnDataDependentSymNode"]
+    if of_data and not any("specialized integer" in str(error) for error in of_data):
+      return False
+  return (
+    not way.deferred
+    or first.deferred
+    or any("Constraints violated" in str(error) for error in errors)
+  )
 
 
 def _reason(error: Exception) -> str:
