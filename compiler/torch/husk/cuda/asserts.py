@@ -141,17 +141,24 @@ def _comparisons(condition: ast.expr) -> list[ast.Compare]:
   return comparisons if len(comparisons) == len(halves) else []
 
 
-def _index(condition: ast.expr) -> str | None:
-  """The name of the index in a condition, if it is one of Inductor's names."""
-  names: set[str | None] = set()
+def _indices(condition: ast.expr) -> list[ast.expr]:
+  """The index of each comparison of a condition; empty if one of them bounds none."""
+  found = []
   for comparison in _comparisons(condition):
     operator, left = comparison.ops[0], comparison.left
     if isinstance(operator, ast.LtE) and isinstance(left, ast.Constant) and left.value == 0:
-      index = comparison.comparators[0]
+      found.append(comparison.comparators[0])
     elif isinstance(operator, ast.Lt):
-      index = left
+      found.append(left)
     else:
-      return None
+      return []
+  return found
+
+
+def _index(condition: ast.expr) -> str | None:
+  """The name of the index in a condition, if it is one of Inductor's names."""
+  names: set[str | None] = set()
+  for index in _indices(condition):
     if isinstance(index, ast.Call) and ast.unparse(index.func) == "tl.broadcast_to":
       index = index.args[0]
     names.add(index.id if isinstance(index, ast.Name) else None)
@@ -165,20 +172,10 @@ _SIZE_OR_PLACE = re.compile(r"(ks|ps|[xyz]|r\d+_)\d+")
 
 def _names_of_sum(condition: ast.expr) -> set[str]:
   """The names of the index in a condition, if it is computed of sizes and places alone."""
-  found: set[str] = set()
-  texts: set[str] = set()
-  for comparison in _comparisons(condition):
-    operator, left = comparison.ops[0], comparison.left
-    if isinstance(operator, ast.LtE) and isinstance(left, ast.Constant) and left.value == 0:
-      index = comparison.comparators[0]
-    elif isinstance(operator, ast.Lt):
-      index = left
-    else:
-      return set()
-    texts.add(ast.unparse(index))
-    found |= {inner.id for inner in ast.walk(index) if isinstance(inner, ast.Name)}
-  are_known = all(map(_SIZE_OR_PLACE.fullmatch, found))
-  return found if are_known and len(texts) == 1 else set()
+  indices = _indices(condition)
+  names = {one.id for each in indices for one in ast.walk(each) if isinstance(one, ast.Name)}
+  is_one = len({ast.unparse(each) for each in indices}) == 1
+  return names if is_one and all(map(_SIZE_OR_PLACE.fullmatch, names)) else set()
 
 
 def _is_bounded(condition: ast.expr) -> bool:
