@@ -7,15 +7,18 @@
 #include <thread>
 
 #include "base/halves.h"
-#include "loaded_model.h"
+#include "requests.h"
 
 #include <nlohmann/json.hpp>
 
 namespace {
 
+using husk::test::Answer;
 using husk::test::Generator;
 using husk::test::LoadedModel;
 using husk::test::right_text;
+using husk::test::run;
+using husk::test::submit;
 using husk::test::Text;
 using husk::test::Wanted;
 using Json = nlohmann::json;
@@ -131,48 +134,10 @@ void set(const Generator& generator, uint32_t number, const Adapter& adapter) {
       << error.text;
 }
 
-struct Answer {
-  std::map<uint32_t, Text> texts;
-  uint64_t reused = 0;
-
-  static int32_t part(void* user, const husk_text_part* part) {
-    auto& answer = *static_cast<Answer*>(user);
-    Text& text = answer.texts[part->sample];
-    text.text.append(part->text, part->bytes);
-    if (part->token >= 0) text.tokens.push_back(part->token);
-    text.reason = part->reason;
-    answer.reused = part->reused;
-    return 0;
-  }
-};
-
-husk_status submit(const Generator& generator, const Wanted& wanted, Answer& answer,
-                   husk_error* error, uint32_t samples = 1) {
-  husk_text_request request = HUSK_TEXT_REQUEST_INIT;
-  request.tokens = wanted.prompt.data();
-  request.token_count = wanted.prompt.size();
-  request.max_new_tokens = wanted.most;
-  request.samples = samples;
-  request.temperature = wanted.temperature;
-  request.seed = wanted.seed;
-  request.speculate = wanted.speculate;
-  request.adapter = wanted.adapter;
-  request.part = Answer::part;
-  request.user = &answer;
+husk_status status_of(const Generator& generator, const Wanted& wanted, husk_error* error) {
+  Answer answer;
+  const husk_text_request request = husk::test::request_of(wanted, answer);
   return husk_generator_submit(generator.get(), &request, nullptr, error);
-}
-
-void submit(const Generator& generator, const Wanted& wanted, Answer& answer,
-            uint32_t samples = 1) {
-  husk_error error = {};
-  EXPECT_EQ(submit(generator, wanted, answer, &error, samples), HUSK_OK) << error.text;
-}
-
-void run(const Generator& generator) {
-  husk_error error = {};
-  for (int32_t more = 1; more;) {
-    ASSERT_EQ(husk_generator_step(generator.get(), &more, &error), HUSK_OK) << error.text;
-  }
 }
 
 Wanted wanted_with(uint32_t adapter, int32_t salt, int32_t first = 5) {
@@ -359,7 +324,7 @@ TEST(Adapters, one_in_use_stays) {
   const Wanted wanted = wanted_with(1, a.salt());
   husk_error error = {};
   Answer answers[5];
-  EXPECT_EQ(submit(generator, wanted, answers[0], &error), HUSK_NOT_FOUND);
+  EXPECT_EQ(status_of(generator, wanted, &error), HUSK_NOT_FOUND);
   EXPECT_STREQ(error.text, "adapter 1 is not set: call husk_generator_set_adapter");
   EXPECT_EQ(husk_generator_remove_adapter(generator.get(), 1, &error), HUSK_NOT_FOUND);
   EXPECT_STREQ(error.text, "adapter 1 is not set");
@@ -379,7 +344,7 @@ TEST(Adapters, one_in_use_stays) {
   for (Answer& answer : answers) EXPECT_EQ(answer.texts[0], right_text(wanted));
   EXPECT_EQ(text_of(generator, 2), right_text(wanted_with(2, b.salt())));
   EXPECT_EQ(husk_generator_remove_adapter(generator.get(), 1, nullptr), HUSK_OK);
-  EXPECT_EQ(submit(generator, wanted, answers[0], &error), HUSK_NOT_FOUND);
+  EXPECT_EQ(status_of(generator, wanted, &error), HUSK_NOT_FOUND);
   // Requests that end in another way give the adapter back, too.
   set(generator, 1, b);
   Answer cancelled;
@@ -557,7 +522,7 @@ TEST(Adapters, what_is_wrong_is_named_and_requests_go_on) {
   }
   husk_error error = {};
   Answer answer;
-  EXPECT_EQ(submit(generator, wanted_with(3, 0), answer, &error), HUSK_INVALID_ARGUMENT);
+  EXPECT_EQ(status_of(generator, wanted_with(3, 0), &error), HUSK_INVALID_ARGUMENT);
   EXPECT_STREQ(error.text, "adapter is 3: the file has room for 2");
   EXPECT_EQ(husk_generator_set_adapter(generator.get(), 1, nullptr, 0, "", 0, &error),
             HUSK_INVALID_ARGUMENT);
@@ -583,7 +548,7 @@ TEST(Adapters, a_file_without_room_for_them) {
   EXPECT_STREQ(error.text, text);
   EXPECT_EQ(husk_generator_remove_adapter(generator.get(), 1, &error), HUSK_UNSUPPORTED);
   Answer answer;
-  EXPECT_EQ(submit(generator, wanted_with(1, 0), answer, &error), HUSK_UNSUPPORTED);
+  EXPECT_EQ(status_of(generator, wanted_with(1, 0), &error), HUSK_UNSUPPORTED);
   EXPECT_EQ(error.text, std::string(text) + ", or set adapter to 0");
   // The requests of applications that were built before adapters have none.
   husk_text_request request = HUSK_TEXT_REQUEST_INIT;

@@ -3,110 +3,24 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
-#include <map>
 #include <random>
 #include <thread>
 
 #include "../runtime/counting_malloc.h"
-#include "loaded_model.h"
+#include "requests.h"
 #include "text/drafts.h"
 
 namespace {
 
+using husk::test::Answer;
 using husk::test::Generator;
 using husk::test::LoadedModel;
 using husk::test::right_text;
+using husk::test::run;
+using husk::test::step;
+using husk::test::submit;
 using husk::test::Text;
 using husk::test::Wanted;
-
-// The texts of one request as the callback gets them.
-struct Answer {
-  std::map<uint32_t, Text> texts;
-  std::vector<std::string> parts;  // of all texts
-  std::string failure;
-  uint64_t reused = 0;
-  uint32_t mask = 0;
-  std::vector<std::vector<int32_t>> top;  // of the last token of each part
-  int most_parts = 1 << 30;               // the callback cancels the request afterwards
-  bool is_late = false;                   // a part came after the last one
-
-  static int32_t part(void* user, const husk_text_part* part) {
-    auto& answer = *static_cast<Answer*>(user);
-    Text& text = answer.texts[part->sample];
-    answer.is_late |= text.reason != HUSK_TEXT_GOES_ON;
-    text.text.append(part->text, part->bytes);
-    if (part->bytes) answer.parts.emplace_back(part->text, part->bytes);
-    if (part->token >= 0) {
-      text.tokens.push_back(part->token);
-      text.logits.push_back(part->logprob);
-      answer.top.emplace_back(part->top_tokens, part->top_tokens + part->top_count);
-    }
-    EXPECT_EQ(part->tokens, text.tokens.size());
-    text.reason = part->reason;
-    answer.reused = part->reused;
-    if (part->why) answer.failure = part->why->text;
-    return --answer.most_parts <= 0;
-  }
-
-  static int32_t allow(void* user, const husk_text_choice* choice) {
-    auto& answer = *static_cast<Answer*>(user);
-    const Text& text = answer.texts[choice->sample];
-    EXPECT_EQ(text.tokens,
-              std::vector<int32_t>(choice->tokens, choice->tokens + choice->token_count));
-    EXPECT_EQ(choice->word_count, +LM_WORDS);
-    for (int32_t t = 0; t < LM_VOCABULARY; ++t) {
-      if (!husk::test::is_allowed(answer.mask, choice->token_count, t)) {
-        choice->allowed[t / 32] &= ~(1u << t % 32);
-      }
-    }
-    return 0;
-  }
-};
-
-uint64_t submit(const Generator& generator, const Wanted& wanted, Answer& answer,
-                uint32_t samples = 1, bool logprobs = false, uint32_t top = 0) {
-  std::vector<husk_text_slice> stops;
-  for (const std::string& one : wanted.stops) stops.push_back({one.data(), one.size()});
-  husk_text_request request = HUSK_TEXT_REQUEST_INIT;
-  request.tokens = wanted.prompt.data();
-  request.token_count = wanted.prompt.size();
-  request.max_new_tokens = wanted.most;
-  request.samples = samples;
-  request.temperature = wanted.temperature;
-  request.top_k = wanted.top_k;
-  request.top_p = wanted.top_p;
-  request.min_p = wanted.min_p;
-  request.seed = wanted.seed;
-  request.logprobs = logprobs;
-  request.stops = stops.data();
-  request.stop_count = stops.size();
-  request.repetition_penalty = wanted.repetition;
-  request.presence_penalty = wanted.presence;
-  request.frequency_penalty = wanted.frequency;
-  request.top_logprobs = top;
-  request.speculate = wanted.speculate;
-  answer.mask = wanted.mask;
-  if (wanted.mask) request.allow = Answer::allow;
-  request.part = Answer::part;
-  request.user = &answer;
-  uint64_t number = 0;
-  husk_error error;
-  EXPECT_EQ(husk_generator_submit(generator.get(), &request, &number, &error), HUSK_OK)
-      << error.text;
-  return number;
-}
-
-bool step(const Generator& generator) {
-  int32_t more = 0;
-  husk_error error;
-  EXPECT_EQ(husk_generator_step(generator.get(), &more, &error), HUSK_OK) << error.text;
-  return more;
-}
-
-void run(const Generator& generator) {
-  while (step(generator)) {
-  }
-}
 
 husk_generator_stats stats(const Generator& generator) {
   husk_generator_stats out = HUSK_GENERATOR_STATS_INIT;

@@ -1,17 +1,20 @@
 // Requests with images, by the generator of husk/generate.h.
 #include <gtest/gtest.h>
 
-#include <map>
 #include <string>
 
-#include "loaded_model.h"
+#include "requests.h"
 
 namespace {
 
+using husk::test::Answer;
 using husk::test::Generator;
 using husk::test::LoadedModel;
 using husk::test::ModelFile;
+using husk::test::request_of;
 using husk::test::right_text;
+using husk::test::run;
+using husk::test::submit;
 using husk::test::Text;
 using husk::test::Wanted;
 
@@ -59,54 +62,6 @@ Wanted wanted_of(const std::vector<int32_t>& tokens, int kind) {
   }
   wanted.salt = static_cast<int32_t>(-shift);
   return wanted;
-}
-
-struct Answer {
-  std::map<uint32_t, Text> texts;
-  uint64_t reused = 0;
-  std::string failure;
-
-  static int32_t part(void* user, const husk_text_part* part) {
-    auto& answer = *static_cast<Answer*>(user);
-    Text& text = answer.texts[part->sample];
-    if (part->token >= 0) text.tokens.push_back(part->token);
-    text.reason = part->reason;
-    answer.reused = part->reused;
-    if (part->why) answer.failure = part->why->text;
-    return 0;
-  }
-};
-
-husk_text_request request_of(const Wanted& wanted, Answer& answer) {
-  husk_text_request request = HUSK_TEXT_REQUEST_INIT;
-  request.tokens = wanted.prompt.data();
-  request.token_count = wanted.prompt.size();
-  request.max_new_tokens = wanted.most;
-  request.temperature = wanted.temperature;
-  request.seed = wanted.seed;
-  request.speculate = wanted.speculate;
-  request.embeddings = wanted.embeddings.data();
-  request.embedding_count = wanted.embeddings.size() / LM_WIDTH;
-  request.part = Answer::part;
-  request.user = &answer;
-  return request;
-}
-
-void submit(const Generator& generator, const Wanted& wanted, Answer& answer,
-            uint32_t samples = 1) {
-  husk_text_request request = request_of(wanted, answer);
-  request.samples = samples;
-  husk_error error;
-  EXPECT_EQ(husk_generator_submit(generator.get(), &request, nullptr, &error), HUSK_OK)
-      << error.text;
-}
-
-void run(const Generator& generator) {
-  int32_t more = 1;
-  husk_error error;
-  while (more) {
-    ASSERT_EQ(husk_generator_step(generator.get(), &more, &error), HUSK_OK) << error.text;
-  }
 }
 
 const std::vector<std::vector<int32_t>> kPrompts = {

@@ -1,0 +1,114 @@
+// Requests of tests to a generator of husk/generate.h, and what they give.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "loaded_model.h"
+
+namespace husk::test {
+
+// The texts of one request as the callback gets them.
+struct Answer {
+  std::map<uint32_t, Text> texts;
+  std::vector<std::string> parts;  // of all texts
+  std::string failure;
+  uint64_t reused = 0;
+  uint32_t mask = 0;
+  std::vector<std::vector<int32_t>> top;  // of the last token of each part
+  int most_parts = 1 << 30;               // the callback cancels the request afterwards
+  bool is_late = false;                   // a part came after the last one
+  std::vector<husk_text_slice> stops;     // of the request, while it is submitted
+
+  static int32_t part(void* user, const husk_text_part* part) {
+    auto& answer = *static_cast<Answer*>(user);
+    Text& text = answer.texts[part->sample];
+    answer.is_late |= text.reason != HUSK_TEXT_GOES_ON;
+    text.text.append(part->text, part->bytes);
+    if (part->bytes) answer.parts.emplace_back(part->text, part->bytes);
+    if (part->token >= 0) {
+      text.tokens.push_back(part->token);
+      text.logits.push_back(part->logprob);
+      answer.top.emplace_back(part->top_tokens, part->top_tokens + part->top_count);
+    }
+    EXPECT_EQ(part->tokens, text.tokens.size());
+    text.reason = part->reason;
+    answer.reused = part->reused;
+    if (part->why) answer.failure = part->why->text;
+    return --answer.most_parts <= 0;
+  }
+
+  static int32_t allow(void* user, const husk_text_choice* choice) {
+    auto& answer = *static_cast<Answer*>(user);
+    const Text& text = answer.texts[choice->sample];
+    EXPECT_EQ(text.tokens,
+              std::vector<int32_t>(choice->tokens, choice->tokens + choice->token_count));
+    EXPECT_EQ(choice->word_count, +LM_WORDS);
+    for (int32_t t = 0; t < LM_VOCABULARY; ++t) {
+      if (!is_allowed(answer.mask, choice->token_count, t)) {
+        choice->allowed[t / 32] &= ~(1u << t % 32);
+      }
+    }
+    return 0;
+  }
+};
+
+// A request with what a test wants of it. `wanted` and `answer` stay where they are until it ends.
+inline husk_text_request request_of(const Wanted& wanted, Answer& answer) {
+  answer.stops.clear();
+  for (const std::string& one : wanted.stops) answer.stops.push_back({one.data(), one.size()});
+  answer.mask = wanted.mask;
+  husk_text_request request = HUSK_TEXT_REQUEST_INIT;
+  request.tokens = wanted.prompt.data();
+  request.token_count = wanted.prompt.size();
+  request.max_new_tokens = wanted.most;
+  request.temperature = wanted.temperature;
+  request.top_k = wanted.top_k;
+  request.top_p = wanted.top_p;
+  request.min_p = wanted.min_p;
+  request.seed = wanted.seed;
+  request.stops = answer.stops.data();
+  request.stop_count = answer.stops.size();
+  request.repetition_penalty = wanted.repetition;
+  request.presence_penalty = wanted.presence;
+  request.frequency_penalty = wanted.frequency;
+  request.speculate = wanted.speculate;
+  request.adapter = wanted.adapter;
+  request.embeddings = wanted.embeddings.data();
+  request.embedding_count = wanted.embeddings.size() / LM_WIDTH;
+  if (wanted.mask) request.allow = Answer::allow;
+  request.part = Answer::part;
+  request.user = &answer;
+  return request;
+}
+
+// Submits a request that is right, and returns its number.
+inline uint64_t submit(const Generator& generator, const Wanted& wanted, Answer& answer,
+                       uint32_t samples = 1, bool logprobs = false, uint32_t top = 0) {
+  husk_text_request request = request_of(wanted, answer);
+  request.samples = samples;
+  request.logprobs = logprobs;
+  request.top_logprobs = top;
+  uint64_t number = 0;
+  husk_error error;
+  EXPECT_EQ(husk_generator_submit(generator.get(), &request, &number, &error), HUSK_OK)
+      << error.text;
+  return number;
+}
+
+// Whether there is more to do.
+inline bool step(const Generator& generator) {
+  int32_t more = 0;
+  husk_error error;
+  EXPECT_EQ(husk_generator_step(generator.get(), &more, &error), HUSK_OK) << error.text;
+  return more;
+}
+
+inline void run(const Generator& generator) {
+  while (step(generator)) {
+  }
+}
+
+}  // namespace husk::test
