@@ -251,8 +251,9 @@ def _readers(node: torch.fx.Node) -> int:
   """How many nodes take the elements of a node."""
   import torch
 
-  checks = torch.ops.aten._assert_tensor_metadata.default
-  return sum(user.target is not checks for user in node.users)
+  aten = torch.ops.aten
+  others = (aten._assert_tensor_metadata.default, aten.sym_size.int)
+  return sum(user.target not in others for user in node.users)
 
 
 def _is_column(node: torch.fx.Node, batches: Any) -> bool:
@@ -404,13 +405,10 @@ def _replace(graph: torch.fx.Graph, node: torch.fx.Node, step: _Step) -> None:
     order,
   )
   node.kwargs = {}
+  # What reads sizes of the caches stays.
   for written in (step.values, step.keys):
-    for each in reversed(written.path):
-      for user in list(each.users):
-        graph.erase_node(user)  # it checks the type
-      graph.erase_node(each)
-    for each in [*written.write.users, written.write]:
-      graph.erase_node(each)
+    written.write.replace_all_uses_with(written.cache)
+    graph.erase_node(written.write)
 
 
 # Inductor's node

@@ -111,10 +111,11 @@ def attention_step(q, k, v, new_k, new_v, cosine, sine, positions, mask, out, pa
     mask += batch * mask_batch
     mask_at = row * mask_head
     seen_at = mask + mask_at + position * mask_column
+    is_read = (rows >= 0) & is_here
     if mask.dtype.element_ty == tl.int1:
-      top = tl.where(tl.load(seen_at, mask=is_here, other=0), top, float("-inf"))
+      top = tl.where(tl.load(seen_at, mask=is_read, other=0), top, float("-inf"))
     else:
-      top += tl.load(seen_at, mask=is_here, other=0.0).to(tl.float32) * 1.4426950408889634
+      top += tl.load(seen_at, mask=is_read, other=0.0).to(tl.float32) * 1.4426950408889634
   top = tl.where(is_here, top, float("-inf"))
   total = tl.where(top == float("-inf"), 0.0, 1.0)
   result = total[:, None] * value.to(tl.float32)[None, :]
