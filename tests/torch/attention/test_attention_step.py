@@ -139,6 +139,7 @@ def test_rows_that_are_not_turned(tmp_path):
   torch.manual_seed(0)
   calls = [call(2, [at])[:4] for at in (0, 39)]
   text = check(tmp_path, model_of(no_rotation, 2), calls)
+  assert re.search(r"^kernel \S*attention_step.* triggers_early", text, re.M)
   assert "attention_step_f32_16 " in text
 
 
@@ -217,7 +218,7 @@ def test_masks_of_positions():
     assert bound(other, *shape) == -1
 
 
-# What stays as it is
+# Calls of attention that stay as they are
 
 
 def read_again(self, q, k, v, place):
@@ -261,9 +262,27 @@ def only_the_query_is_turned(self, q, k, v, place):
   return SDPA(turned_query, self.keys, self.values, enable_gqa=True)
 
 
+def the_new_key_is_written_later(self, q, k, v, place):
+  k = k + 0
+  self.keys.index_copy_(2, place, k)
+  self.values.index_copy_(2, place, v)
+  k.zero_()
+  return SDPA(q, self.keys, self.values, enable_gqa=True) + k.sum()
+
+
+def the_place_is_written_later(self, q, k, v, place):
+  at = place + 0
+  self.keys.index_copy_(2, at, k)
+  self.values.index_copy_(2, at, v)
+  at.add_(1)
+  return SDPA(q, self.keys, self.values, enable_gqa=True) + at
+
+
 @pytest.mark.parametrize(
   "function",
   [
+    the_new_key_is_written_later,
+    the_place_is_written_later,
     read_again,
     other_places,
     read_from_the_second,

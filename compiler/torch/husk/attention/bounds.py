@@ -58,8 +58,7 @@ def _bounds(node: Any, positions: torch.fx.Node) -> list[int | None]:
 
 
 def source(node: Any) -> Any:
-  """The node of ints or truth values of which another one is a view, or a
-  sum with zero."""
+  """The node of ints or truth values of which another one is a view, or a sum with zero."""
   import torch
 
   aten = torch.ops.aten

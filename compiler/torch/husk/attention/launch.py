@@ -243,7 +243,7 @@ class AttentionCall:
 
 
 # Triton's names of types by PyTorch's.
-KINDS = {f"torch.{dtypes.TORCH[name]}": triton for name, triton in dtypes.TRITON.items()} | {
+_KINDS = {f"torch.{dtypes.TORCH[name]}": triton for name, triton in dtypes.TRITON.items()} | {
   "torch.float8_e4m3fn": "fp8e4nv"
 }
 
@@ -252,7 +252,7 @@ BATCH_HEAD_ROW = ("batch", "head", "row")
 
 def kind_of(tensor: IrNode) -> str:
   """Triton's name of the type of a tensor's elements."""
-  return KINDS[str(tensor.get_dtype())]
+  return _KINDS[str(tensor.get_dtype())]
 
 
 def launch(body: Body, node: IrNode) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..fusion import rewriting
-from ..inductor import graphs, own_operators
+from ..inductor import graphs, own_operators, writes
 from ..inductor.layouts import dense_strides, known_equal
 from ..inductor.lines import InductorObject, NodeLine
 from . import bounds
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
   import torch
   from torch.export import ExportedProgram
 
-LARGEST_HEAD = 256
 _LEAST_HEAD = 16
 # The most heads of queries that share one of keys.
 _LARGEST_GROUP = 64
@@ -83,24 +82,21 @@ def _fake(
 def rewrite(exported: ExportedProgram) -> ExportedProgram:
   """A copy of a program in which attention of steps is Husk's operator. A program without it is
   returned itself."""
-  attention, _ = attention_operator.operators()
-
-  def is_replaced(node: torch.fx.Node) -> bool:
-    return node.target is attention and _step(node) is not None
+  found = {node for module in graphs.modules(exported) for node, _ in _steps(module)}
 
   def change(graph: torch.fx.Graph) -> None:
-    for node in list(graph.nodes):
-      step = _step(node) if node.target is attention else None
-      if step is not None:
-        _replace(graph, node, step)
+    module = graph.owning_module
+    assert module is not None
+    for node, step in _steps(module):
+      _replace(graph, node, step)
 
-  return rewriting.rewrite(exported, is_replaced, change)
+  return rewriting.rewrite(exported, found.__contains__, change)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Written:
-  """A cache to which a node writes one row for each batch, and the nodes by which the first `count`
-  positions are read after that: `path` begins with the one that reads what `write` returns."""
+  """A cache to which a node writes one row for each batch, and of which the first `count` positions
+  are read after that."""
 
   write: torch.fx.Node
   cache: torch.fx.Node
@@ -108,7 +104,6 @@ class _Written:
   positions: torch.fx.Node
   counts_from_the_end: bool
   count: Any
-  path: tuple[torch.fx.Node, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,8 +123,45 @@ class _Step:
   values: _Written
   query: torch.fx.Node
   key: torch.fx.Node
+  value: torch.fx.Node
   rotation: _Rotation | None
   window: int
+
+
+def _steps(module: torch.fx.GraphModule) -> list[tuple[torch.fx.Node, _Step]]:
+  """The calls of attention that are those of steps. The operator reads where the call stands, so
+  nothing that it reads beside the caches may be written anywhere."""
+  import torch
+
+  attention, _ = attention_operator.operators()
+  found = [
+    (node, step)
+    for node in module.graph.nodes
+    if node.target is attention and (step := _step(node)) is not None
+  ]
+  if not found:
+    return []
+  memory = writes.Memory(module)
+
+  def is_written(node: Any) -> bool:
+    return isinstance(node, torch.fx.Node) and not memory.written.isdisjoint(
+      memory.roots.get(node, ())
+    )
+
+  return [(node, step) for node, step in found if not any(map(is_written, _operands(node, step)))]
+
+
+def _operands(node: torch.fx.Node, step: _Step) -> list[Any]:
+  """What the operator reads beside the caches, and what the mask of the call is made of."""
+  rotation = step.rotation
+  return [
+    step.query,
+    step.key,
+    step.value,
+    *([rotation.cosine, rotation.sine] if rotation else []),
+    step.keys.positions,
+    graphs.arguments(node)["mask"],
+  ]
 
 
 def _step(node: torch.fx.Node) -> _Step | None:
@@ -156,17 +188,17 @@ def _step(node: torch.fx.Node) -> _Step | None:
     found = one.meta["val"]
     if found.dtype != query.meta["val"].dtype or not all(map(known_equal, found.shape, expected)):
       return None
-  new_key = new[0]
-  assert new_key is not None
+  new_key, new_value = new
+  assert new_key is not None and new_value is not None
   window = -1 if mask is None else bounds.window(mask, keys.positions, keys.count)
   of_query, of_key = _rotation(query), _rotation(new_key)
   if of_query is None or of_key is None:
     if of_query is not None or of_key is not None:
       return None
-    return _Step(keys, values, query, new_key, None, window)
+    return _Step(keys, values, query, new_key, new_value, None, window)
   if (of_query.cosine, of_query.sine) != (of_key.cosine, of_key.sine):
     return None
-  return _Step(keys, values, of_query.x, of_key.x, of_query, window)
+  return _Step(keys, values, of_query.x, of_key.x, new_value, of_query, window)
 
 
 def _at_equal_places(keys: _Written, values: _Written) -> bool:
@@ -180,7 +212,11 @@ def _at_equal_places(keys: _Written, values: _Written) -> bool:
 
 
 def _is_width(size: Any) -> bool:
-  return isinstance(size, int) and _LEAST_HEAD <= size <= LARGEST_HEAD and size & (size - 1) == 0
+  return (
+    isinstance(size, int)
+    and _LEAST_HEAD <= size <= attention_operator.LARGEST_HEAD
+    and size & (size - 1) == 0
+  )
 
 
 def _written(node: torch.fx.Node, batches: Any) -> _Written | None:
@@ -222,13 +258,12 @@ def _written(node: torch.fx.Node, batches: Any) -> _Written | None:
   # A number that the program computes may be larger than the cache, where a slice ends.
   if count is None or isinstance(count, int):
     count = size[2] if count is None or count < 0 else min(count, size[2])
-  path.reverse()
   arguments = graphs.arguments(node)
   if node.target is aten.index_copy_.default:
     index: Any = arguments["index"]
     if arguments["dim"] not in (2, -2) or tuple(index.meta["val"].shape) != (1,):
       return None
-    return _Written(node, cache, arguments["source"], index, False, count, tuple(path))
+    return _Written(node, cache, arguments["source"], index, False, count)
   indices = arguments["indices"]
   if arguments["accumulate"] or len(indices) != 3 or indices[1] is not None:
     return None
@@ -237,7 +272,7 @@ def _written(node: torch.fx.Node, batches: Any) -> _Written | None:
     return None
   if not _is_column(positions, batches) or positions.meta["val"].dtype != torch.int64:
     return None
-  return _Written(node, cache, arguments["values"], positions, True, count, tuple(path))
+  return _Written(node, cache, arguments["values"], positions, True, count)
 
 
 def _conversions() -> tuple[Any, ...]:
@@ -386,12 +421,11 @@ def _replace(graph: torch.fx.Graph, node: torch.fx.Node, step: _Step) -> None:
   """Makes a call of attention that of a step, which writes the cache."""
   _, _, _, mask, _, scale, order, *_ = graphs.arguments(node).values()
   rotation = step.rotation
-  values = _of_heads(step.values)
   node.target = operator()
   node.args = (
     step.query,
     step.key,
-    values,
+    step.value,
     rotation and rotation.cosine,
     rotation and rotation.sine,
     step.keys.cache,
@@ -405,7 +439,7 @@ def _replace(graph: torch.fx.Graph, node: torch.fx.Node, step: _Step) -> None:
     order,
   )
   node.kwargs = {}
-  # What reads sizes of the caches stays.
+  # Nodes that read sizes of the caches stay.
   for written in (step.values, step.keys):
     written.write.replace_all_uses_with(written.cache)
     graph.erase_node(written.write)
@@ -440,8 +474,7 @@ def _node_class() -> Any:
         None, ir.MultiOutputLayout(device=inputs[0].get_device()), self.unwrap_storage(inputs)
       )
       self.has_rotation, self.has_mask = has_rotation, has_mask
-      self.from_end, self.count, self.scale = from_end, count, scale
-      self.window = window if window >= 0 else None
+      self.from_end, self.count, self.window, self.scale = from_end, count, window, scale
       self.outputs: list[InductorObject] = []
       self.name = V.graph.register_buffer(self)
       nothing = ir.NoneLayout(device=inputs[0].get_device())

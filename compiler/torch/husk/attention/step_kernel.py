@@ -5,7 +5,7 @@ whose words it shares: a *head* is one of k's and v's heads, and GROUP heads of 
 The kernel turns queries and the new key by their positions (rotary embedding), writes the new key
 and value to the cache, and takes them from where the projections left them. So a step needs no
 kernel for any of this. Few keys are read by one block, and many by several, the last of which to
-end joins their results: a kernel for that would take longer than the join itself.
+end joins their results. On an H200 that took as long as a kernel for it, 2.5 us.
 """
 
 import triton
@@ -163,7 +163,7 @@ def attention_step(q, k, v, new_k, new_v, cosine, sine, positions, mask, out, pa
       tl.store(parts + (own + parts_at)[:, None] * V_SIZE + v_column[None, :], result,
                mask=stored[:, None])
       tl.store(weights + own + parts_at, top + tl.log2(total), mask=stored)
-      # What all threads have stored is there before the count, and read after it.
+      # The results of all threads are in memory before the count, and are read after it.
       tl.debug_barrier()
       before = tl.atomic_add(counters + pair, 1, sem="acq_rel")
       tl.debug_barrier()
