@@ -18,7 +18,7 @@ struct ImageKind {
 
   bool exists() const { return rows != 0; }
   bool has_grid() const { return grid_rows != 0; }
-  // What `prefill_images` takes for a token beside its row.
+  // The number of ints that `prefill_images` takes for a token beside its row.
   int64_t extras() const { return has_grid() ? 3 : two_way ? 1 : 0; }
   // How many positions an image takes in a grid.
   int64_t longer_side() const { return grid_rows > grid_columns ? grid_rows : grid_columns; }

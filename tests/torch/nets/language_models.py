@@ -140,7 +140,7 @@ ARCHITECTURES = {
   "stablelm": {},
   "starcoder2": {},
   "vaultgemma": {**BOTH, "query_pre_attn_scalar": 16},
-  # Those with states.
+  # Architectures with states.
   "bamba": {**MAMBA, "attn_layer_indices": [1]},
   "falcon_h1": MAMBA,
   "falcon_mamba": STATES,

@@ -233,7 +233,7 @@ class Eager:
       "slots": SLOTS,
       "vocabulary": VOCABULARY,
       "chunk": MOST,
-      "image": seen.description(),
+      "image": seen.kind.description(),
     }
 
   def metadata(self):
@@ -293,9 +293,11 @@ def compare(name, folder, options):
   path, model = folder / "model.husk", model_of(name)
   size = SIZES.get(name)
   seen = images.of_model(model, size, MOST, MOST)
-  cases = prompts(seen.rows, seen.grid is not None)
+  cases = prompts(seen.kind.rows, seen.kind.grid is not None)
   random = torch.Generator().manual_seed(3)
-  pixels = [[torch.randn(seen.shape, generator=random) for _ in range(count)] for _, count in cases]
+  pixels = [
+    [torch.randn(seen.kind.shape, generator=random) for _ in range(count)] for _, count in cases
+  ]
   right = [
     right_tokens(model, seen.tower, prompt, given)
     for (prompt, _), given in zip(cases, pixels, strict=True)
@@ -303,7 +305,7 @@ def compare(name, folder, options):
   other = right_tokens(model, seen.tower, cases[1][0], pixels[-1])
   assert other != right[1], "the image does not change the text"
   with loaded_file(model, seen, path, size, options) as (loaded, seconds):
-    check_refusals(loaded, seen.shape, seen.rows)
+    check_refusals(loaded, seen.kind.shape, seen.kind.rows)
 
     def request(case, given):
       return loaded.submit(case[0], images=[one.numpy() for one in given], max_new_tokens=NEW)
@@ -314,7 +316,7 @@ def compare(name, folder, options):
       loaded.run()
       alone.append(one.tokens)
     different = [sum(a != b for a, b in zip(alone, right, strict=True))]
-    for chunk in (loaded._chunk, max(seen.rows, 8) if seen.two_way else 8):
+    for chunk in (loaded._chunk, max(seen.kind.rows, 8) if seen.kind.two_way else 8):
       loaded._chunk = chunk
       together = [request(case, given) for case, given in zip(cases, pixels, strict=True)]
       loaded.run()

@@ -20,7 +20,7 @@ REMEDY = (
   "husk.language.export takes decoders of text that keep keys, values and states in the cache of "
   "transformers"
 )
-# What the configuration of a model calls layers that keep nothing.
+# The kinds of layers that keep nothing, as configurations of models call them.
 _WITHOUT = ("mlp", "moe")
 
 

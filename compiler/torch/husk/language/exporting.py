@@ -120,7 +120,7 @@ def export(
         remedy='leave "verify" out of the features (--features)',
       )
     if seen is not None:
-      described["image"] = seen.description()
+      described["image"] = seen.kind.description()
     if "verify" in chosen:
       decoder.check_features(module, torch.arange(8) * 7919 % module.vocabulary)
       described["verify"] = min(_VERIFIED, most)

@@ -29,38 +29,11 @@ _TEXT = 8
 
 @dataclasses.dataclass(frozen=True)
 class Images:
-  """How a model takes images: the token that stands for a row, the shape of the pixels, the number
-  of rows of an image, and how many numbers a row has. `grid` has the rows and columns of an image
-  in the positions of the Qwen-VL models, else None. `two_way`: the tokens of an image see one
-  another."""
+  """How a model takes images: the part that makes rows of embeddings, and what the file says of
+  images."""
 
   tower: towers.Tower
-  token: int
-  shape: tuple[int, ...]
-  rows: int
-  width: int
-
-  @property
-  def grid(self) -> tuple[int, int] | None:
-    return self.tower.grid
-
-  @property
-  def two_way(self) -> bool:
-    return self.tower.two_way
-
-  def description(self) -> dict[str, Any]:
-    """The entry `image` of husk.text.model."""
-    result: dict[str, Any] = {
-      "token": self.token,
-      "shape": list(self.shape),
-      "rows": self.rows,
-      "width": self.width,
-    }
-    if self.grid is not None:
-      result["grid"] = list(self.grid)
-    if self.two_way:
-      result["two_way"] = True
-    return result
+  kind: Kind
 
 
 def takes_images(model: Any) -> bool:
@@ -102,7 +75,7 @@ def of_model(model: Any, size: tuple[int, int] | None, max_tokens: int, chunk: i
       f"images: the token {token} of images is none of the vocabulary of this {kind}",
       remedy="resize the embeddings of the model: model.resize_token_embeddings",
     )
-  return Images(tower, token, tower.shape, rows, width)
+  return Images(tower, Kind(token, tower.shape, rows, width, tower.grid, tower.two_way))
 
 
 def _device(model: Any) -> Any:
@@ -121,17 +94,17 @@ class Probe:
 def probe(model: Any, images: Images, max_tokens: int) -> Probe:
   """A prompt with two images, or with one if no more fit."""
   size = model.config.get_text_config(decoder=True).vocab_size
-  count = 2 if 2 * images.rows + _TEXT <= max_tokens else 1
+  count = 2 if 2 * images.kind.rows + _TEXT <= max_tokens else 1
   text = [one * 7919 % size for one in range(_TEXT)]
-  text = [one if one != images.token else 0 for one in text]
-  between, row = text[:2], [images.token] * images.rows
+  text = [one if one != images.kind.token else 0 for one in text]
+  between, row = text[:2], [images.kind.token] * images.kind.rows
   prompt = [one for number in range(count) for one in (*between[number % 2 :], *row)] + text[4:]
   device = _device(model)
   tokens = torch.tensor(prompt, device=device)
   random = torch.Generator().manual_seed(0)
-  pixels = torch.rand(count, *images.shape, generator=random).to(device) * 2 - 1
+  pixels = torch.rand(count, *images.kind.shape, generator=random).to(device) * 2 - 1
   dtype = next(model.parameters()).dtype
-  given = images.tower.inputs(pixels.to(dtype), tokens[None], images.token)
+  given = images.tower.inputs(pixels.to(dtype), tokens[None], images.kind.token)
   with torch.no_grad():
     logits = model(input_ids=tokens[None], use_cache=False, **given).logits[0, -1].float()
   return Probe(tokens, pixels, logits)
@@ -141,11 +114,9 @@ def check(module: ImageDecoder, right: Probe, exact_cache: bool) -> None:
   """Compares the decoder with the model as it is for a prompt with images, which is taken in two
   chunks, and whose last token is taken alone. The caches are zeros afterwards."""
   images, slot, device = module.images, module.slots - 1, right.tokens.device
-  kind = Kind.of(images.description())
-  assert kind is not None
-  prompt = PromptImages(kind, right.tokens.tolist(), list(right.pixels))
+  prompt = PromptImages(images.kind, right.tokens.tolist(), list(right.pixels))
   count = len(right.tokens)
-  middle = prompt.end(0, count - images.rows // 2 - (_TEXT - 4))
+  middle = prompt.end(0, count - images.kind.rows // 2 - (_TEXT - 4))
   with torch.no_grad():
     prompt.embeddings = torch.cat([module.image(one) for one in right.pixels]).cpu().numpy()
     for begin, end in ((0, middle), (middle, count - 1)):
@@ -155,7 +126,7 @@ def check(module: ImageDecoder, right: Probe, exact_cache: bool) -> None:
     positions, shifts = row.clone(), row.clone()
     row[slot], positions[slot] = right.tokens[-1], count - 1
     shifts[slot] = prompt.shift_at(count - 1)
-    last = (shifts,) if images.grid is not None else ()
+    last = (shifts,) if images.kind.grid is not None else ()
     found = module.decode(row, positions, count, *last)[1][slot]
     for buffer in module.buffers(recurse=False):
       buffer.zero_()
@@ -220,17 +191,6 @@ class ImageDecoder(decoder.Decoder):
   ) -> tuple[torch.Tensor, torch.Tensor]:
     """Decoder.prefill, of which some tokens are those of images: `rows` (int64[n]) has the row of
     `embeddings` (f32[m, width]) that takes the place of a token's own, or -1."""
-    return self._prefill_images(tokens, slot, position, span, rows, embeddings)
-
-  def _prefill_images(
-    self,
-    tokens: torch.Tensor,
-    slot: int,
-    position: int,
-    span: int,
-    rows: torch.Tensor,
-    embeddings: torch.Tensor,
-  ) -> tuple[torch.Tensor, torch.Tensor]:
     torch._check(rows.shape[0] == tokens.shape[0])
     is_image = (rows >= 0).unsqueeze(-1)
     own = self.model.get_input_embeddings()(tokens)
@@ -248,10 +208,10 @@ class ImageDecoder(decoder.Decoder):
     length = torch.export.Dim("length", min=1, max=most)
     tokens, slot, position, span = functions["prefill"].args
     auto = functions["prefill"].dynamic_shapes
-    embeddings = torch.zeros(2, self.images.width)
+    embeddings = torch.zeros(2, self.images.kind.width)
     return {
       **functions,
-      "image": Function(self, (torch.zeros(self.images.shape),), method="image"),
+      "image": Function(self, (torch.zeros(self.images.kind.shape),), method="image"),
       "prefill_images": Function(
         self,
         (tokens, slot, position, span, tokens - 1, embeddings, *self._examples(tokens)),
@@ -308,7 +268,7 @@ class TwoWayDecoder(ImageDecoder):
     torch._check(ends.shape[0] == tokens.shape[0])
     self._given.ends = ends
     try:
-      return self._prefill_images(tokens, slot, position, span, rows, embeddings)
+      return super().prefill_images(tokens, slot, position, span, rows, embeddings)
     finally:
       self._given.ends = None
 
@@ -338,7 +298,7 @@ class GridDecoder(ImageDecoder):
     torch._check(places.shape[1] == tokens.shape[0])
     self._given.places = places[:, None]
     try:
-      return self._prefill_images(tokens, slot, position, span, rows, embeddings)
+      return super().prefill_images(tokens, slot, position, span, rows, embeddings)
     finally:
       self._given.places = None
 
@@ -393,6 +353,6 @@ class GridDecoder(ImageDecoder):
 
 
 def decoder_class(images: Images) -> type[ImageDecoder]:
-  if images.two_way:
+  if images.kind.two_way:
     return TwoWayDecoder
-  return ImageDecoder if images.grid is None else GridDecoder
+  return ImageDecoder if images.kind.grid is None else GridDecoder

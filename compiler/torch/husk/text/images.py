@@ -38,6 +38,13 @@ class Kind:
       described.get("two_way", False),
     )
 
+  def description(self) -> dict[str, Any]:
+    """The entry, of which `of` makes the same."""
+    fields = dataclasses.asdict(self)
+    return {
+      name: value for name, value in fields.items() if value is not None and value is not False
+    }
+
   def pixels(self, images: Any) -> list[Any]:
     """The pixels of each image, as f32 arrays of the shape. An array may have several images, as a
     processor of transformers makes it. Raises ValueError for other shapes."""
