@@ -84,12 +84,13 @@ def _replaced(
     return None
   indent, text = statement.group(1), statement.group(4)
   condition = _parsed(statement.group(2))
-  index = _index(condition) if condition is not None else None
-  names = set() if condition is None or index is not None else _names_of_sum(condition)
-  if condition is None or index is None and not names:
+  if condition is None:
     return None
   holds, safe = f"husk_holds{number}", f"husk_index{number}"
-  names = names or {safe}
+  index = _index(condition)
+  names = _names_of_sum(condition) if index is None else {safe}
+  if not names:
+    return None
   rest: list[str] = []
   is_used = False
   for line in lines[at + 1 :]:

@@ -87,18 +87,16 @@ def traced(
     for small in ((True, False) if asked else (False,))
   ]
   first = ways[0]
-  failed: Exception | None = None
   errors: list[Exception] = []
   for way in ways:
     if not _may_help(way, first, errors):
       continue
     try:
-      with _without_messages() if failed else contextlib.nullcontext():
+      with _without_messages() if errors else contextlib.nullcontext():
         program, decided = _export(model, args, kwargs, dynamic_shapes, way, classes, export)
     except Unsupported:
       raise
     except Exception as error:
-      failed = failed or error
       errors.append(error)
       continue
     if way.small and (unmet := _unmet(program, asked, decided)):
@@ -120,15 +118,15 @@ def traced(
     remarks = list(_finished(program, asked, way, decided))
     if other_numbers:
       remarks.insert(0, other_numbers)
-    elif failed is not None and str(way) != str(first):
+    elif errors and str(way) != str(first):
+      reason = _reason(errors[0])
       remarks.insert(
-        0,
-        f"traced with {way}, since torch.export refuses the model with {first}: {_reason(failed)}",
+        0, f"traced with {way}, since torch.export refuses the model with {first}: {reason}"
       )
     for remark in remarks:
       logging.getLogger("husk").warning("%s", remark)
     return program
-  assert failed is not None
+  failed = errors[0]
   if type(failed) is AssertionError:  # by which torch checks itself, and not the model
     package = os.path.dirname(torch.__file__)
     frames = traceback.extract_tb(failed.__traceback__)
