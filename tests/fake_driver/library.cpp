@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "peers.h"
 #include "schedule.h"
 
 namespace fake {
@@ -64,12 +65,15 @@ void* open_shared_object(const std::vector<char>& bytes) {
 }
 
 // Like the driver in its lazy mode, accepts any text; the first look-up in the library returns the
-// error. The same holds for cubins for another machine.
+// error. The same holds for cubins for another machine. The one text that it knows is that of the
+// kernel of ports/cuda/ops/exchange.ptx.
 CUresult load_text(CUlibrary* out, const char* text, CUjit_option* options, void** values,
                    unsigned int count) {
   Library* library = make<Library>();
-  library->late_error = strstr(text, ".version") ? CUDA_ERROR_JIT_COMPILER_NOT_FOUND
-                                                 : CUDA_ERROR_INVALID_IMAGE;
+  library->exchanges = has_peers() && strstr(text, ".entry husk_exchange(");
+  library->late_error = library->exchanges           ? CUDA_SUCCESS
+                        : strstr(text, ".version") ? CUDA_ERROR_JIT_COMPILER_NOT_FOUND
+                                                   : CUDA_ERROR_INVALID_IMAGE;
   for (unsigned int i = 0; i < count; ++i) {
     if (options[i] == CU_JIT_ERROR_LOG_BUFFER) library->log = static_cast<char*>(values[i]);
     if (options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES)
@@ -87,23 +91,32 @@ CUresult finish_loading(const Library& library) {
   return library.late_error;
 }
 
+Kernel* add_kernel(Library& library, const std::string& name, void* entry, const uint32_t* sizes) {
+  Kernel* kernel = make<Kernel>(library, name);
+  memcpy(&kernel->entry, &entry, sizeof entry);
+  kernel->sizes = sizes;
+  while (sizes[kernel->param_count] != FAKE_PARAMS_END) ++kernel->param_count;
+  kernel->function = make<Function>(*kernel);
+  library.kernels[name] = kernel;
+  return kernel;
+}
+
 Kernel* find_kernel(Library& library, const std::string& name) {
   if (const auto known = library.kernels.find(name); known != library.kernels.end())
     return known->second;
+  if (library.exchanges) {
+    if (name != "husk_exchange") return nullptr;
+    return add_kernel(library, name, nullptr, kExchangeParams);
+  }
   void* entry = dlsym(library.handle, name.c_str());
   if (!entry) return nullptr;
   const void* sizes = dlsym(library.handle, (name + "_param_sizes").c_str());
   if (!sizes)
     violation("cuLibraryGetKernel: the image has %s but no %s_param_sizes", name.c_str(),
               name.c_str());
-  Kernel* kernel = make<Kernel>(library, name);
-  memcpy(&kernel->entry, &entry, sizeof entry);
-  kernel->sizes = static_cast<const uint32_t*>(sizes);
-  while (kernel->sizes[kernel->param_count] != FAKE_PARAMS_END) ++kernel->param_count;
+  Kernel* kernel = add_kernel(library, name, entry, static_cast<const uint32_t*>(sizes));
   if (const void* most = dlsym(library.handle, (name + "_max_threads").c_str()))
     kernel->max_threads = *static_cast<const uint32_t*>(most);
-  kernel->function = make<Function>(*kernel);
-  library.kernels[name] = kernel;
   return kernel;
 }
 
@@ -131,6 +144,10 @@ CUresult enqueue_launch(const Call& call, CUfunction handle, const LaunchShape& 
   Launch launch;
   const CUresult result = make_launch(call, handle, shape, params, &launch);
   if (result != CUDA_SUCCESS) return result;
+  if (launch.function->kernel.library.exchanges) {
+    enqueue_exchange(call, launch, stream);
+    return CUDA_SUCCESS;
+  }
   fill_kernel_task(call, std::move(launch), task.get());
   enqueue(call, stream, task, shape.programmatic);
   return CUDA_SUCCESS;

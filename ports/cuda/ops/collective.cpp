@@ -31,6 +31,13 @@ constexpr NumberType kNumbers[] = {
     {HUSK_F8E5M2, ncclFloat8e5m2, 1},
 };
 
+// A reduction as NCCL does it: of `count` numbers of a type.
+struct Reduced {
+  ncclDataType_t type;
+  ncclRedOp_t how;
+  size_t count;
+};
+
 struct ReductionName {
   const char* name;
   ncclRedOp_t how;
@@ -85,14 +92,19 @@ class Call {
   }
   // The tensor is contiguous; writes its elements.
   husk_status read_tensor(Name name, uint64_t* elements) const;
-  // The type in which elements are moved or reduced, and the count of its numbers.
+  // The bytes of so many elements of a tensor.
   husk_status read_moved(Name name, uint64_t elements, size_t* bytes) const;
-  husk_status read_reduced(uint64_t elements, ncclDataType_t* type, ncclRedOp_t* how,
-                           size_t* count) const;
+  husk_status read_reduced(uint64_t elements, Reduced* out) const;
   // All ranks of the group take part, in their order.
   husk_status check_ranks() const;
   husk_status read_rank(Name name, int* rank) const;
   husk_status check_same(Name name, Name other) const;
+
+  // Enqueues an exchange of the port's own if this one can be one, and says so. All ranks find the
+  // same: it depends on dtype, size and reduction alone. The arguments are those of an Exchange;
+  // `reduced` is null if nothing is reduced.
+  husk_status exchange(size_t bytes, size_t in_step, size_t out_step, const Reduced* reduced,
+                       bool* is_done) const;
 
   husk_error* error() const { return error_; }
   const char* op() const { return op_; }
@@ -128,8 +140,7 @@ husk_status Call::read_moved(Name name, uint64_t elements, size_t* bytes) const 
   return HUSK_OK;
 }
 
-husk_status Call::read_reduced(uint64_t elements, ncclDataType_t* type, ncclRedOp_t* how,
-                               size_t* count) const {
+husk_status Call::read_reduced(uint64_t elements, Reduced* out) const {
   const husk_op_arg& reduce = arg(kReduce);
   const ReductionName* found = nullptr;
   for (const ReductionName& row : kReductions)
@@ -139,16 +150,46 @@ husk_status Call::read_reduced(uint64_t elements, ncclDataType_t* type, ncclRedO
   for (const NumberType& row : kNumbers) {
     if (row.dtype != dtype) continue;
     // The sum of bools is their union. Complex numbers have no order, and pairs no product.
-    *how = dtype == HUSK_BOOL && found->how == ncclSum ? ncclMax : found->how;
+    out->how = dtype == HUSK_BOOL && found->how == ncclSum ? ncclMax : found->how;
     if ((dtype == HUSK_BOOL && found->how == ncclAvg) ||
         (row.width == 2 && found->how != ncclSum && found->how != ncclAvg))
       break;
-    *type = row.type;
-    *count = elements * static_cast<uint64_t>(row.width);
+    out->type = row.type;
+    out->count = elements * static_cast<uint64_t>(row.width);
     return HUSK_OK;
   }
   return fail(error_, HUSK_UNSUPPORTED, "%s: argument self has dtype %s, of which NCCL has no %s",
               op_, detail::element_name(dtype), found->name);
+}
+
+// The same reduction in the kernel of the port. False if it has none.
+bool read_own(const Reduced& reduced, uint32_t world, Exchange* out) {
+  switch (reduced.type) {
+    case ncclFloat32: out->kind = Exchange::f32; break;
+    case ncclFloat16: out->kind = Exchange::f16; break;
+    case ncclBfloat16: out->kind = Exchange::bf16; break;
+    default: return false;
+  }
+  switch (reduced.how) {
+    case ncclSum: out->how = Exchange::sum; break;
+    case ncclProd: out->how = Exchange::product; break;
+    case ncclMax: out->how = Exchange::max; break;
+    case ncclMin: out->how = Exchange::min; break;
+    case ncclAvg:
+      out->how = Exchange::sum;
+      out->scale = 1.0f / static_cast<float>(world);
+      break;
+  }
+  return true;
+}
+
+husk_status Call::exchange(size_t bytes, size_t in_step, size_t out_step, const Reduced* reduced,
+                           bool* is_done) const {
+  Exchange what = {arg(kSelf).data, arg(kOut).data, bytes, in_step, out_step, Exchange::f32,
+                   Exchange::sum,   1};
+  *is_done = group().peers.take(bytes) && (!reduced || read_own(*reduced, group().world, &what));
+  if (!*is_done) return HUSK_OK;
+  return group().peers.exchange(as_device(context_->device), stream(), what, op_, error_);
 }
 
 husk_status Call::check_ranks() const {
@@ -186,14 +227,18 @@ husk_status all_reduce(const Call& call, bool only_checks, ncclResult_t* result)
   uint64_t elements = 0;
   HUSK_TRY(call.check_same(kSelf, kOut));
   HUSK_TRY(call.read_tensor(kSelf, &elements));
-  ncclDataType_t type{};
-  ncclRedOp_t how{};
-  size_t count = 0;
-  HUSK_TRY(call.read_reduced(elements, &type, &how, &count));
+  size_t bytes = 0;
+  HUSK_TRY(call.read_moved(kSelf, elements, &bytes));
+  Reduced reduced{};
+  HUSK_TRY(call.read_reduced(elements, &reduced));
   HUSK_TRY(call.check_ranks());
-  if (only_checks || is_nothing(count)) return HUSK_OK;
-  *result = call.group().nccl.ncclAllReduce(call.arg(kSelf).data, call.arg(kOut).data, count, type,
-                                            how, call.group().comm, call.stream());
+  if (only_checks || is_nothing(bytes)) return HUSK_OK;
+  bool is_done = false;
+  HUSK_TRY(call.exchange(bytes, 0, 0, &reduced, &is_done));
+  if (is_done) return HUSK_OK;
+  *result = call.group().nccl.ncclAllReduce(call.arg(kSelf).data, call.arg(kOut).data,
+                                            reduced.count, reduced.type, reduced.how,
+                                            call.group().comm, call.stream());
   return HUSK_OK;
 }
 
@@ -214,6 +259,9 @@ husk_status all_gather(const Call& call, bool only_checks, ncclResult_t* result)
   HUSK_TRY(call.read_moved(kSelf, elements, &bytes));
   HUSK_TRY(call.check_ranks());
   if (only_checks || is_nothing(bytes)) return HUSK_OK;
+  bool is_done = false;
+  HUSK_TRY(call.exchange(bytes, 0, bytes, nullptr, &is_done));
+  if (is_done) return HUSK_OK;
   *result = call.group().nccl.ncclAllGather(call.arg(kSelf).data, call.arg(kOut).data, bytes,
                                             ncclUint8, call.group().comm, call.stream());
   return HUSK_OK;
@@ -222,14 +270,18 @@ husk_status all_gather(const Call& call, bool only_checks, ncclResult_t* result)
 husk_status reduce_scatter(const Call& call, bool only_checks, ncclResult_t* result) {
   uint64_t elements = 0;
   HUSK_TRY(check_parts(call, kOut, kSelf, &elements));
-  ncclDataType_t type{};
-  ncclRedOp_t how{};
-  size_t count = 0;
-  HUSK_TRY(call.read_reduced(elements, &type, &how, &count));
+  size_t bytes = 0;
+  HUSK_TRY(call.read_moved(kSelf, elements, &bytes));
+  Reduced reduced{};
+  HUSK_TRY(call.read_reduced(elements, &reduced));
   HUSK_TRY(call.check_ranks());
-  if (only_checks || is_nothing(count)) return HUSK_OK;
-  *result = call.group().nccl.ncclReduceScatter(call.arg(kSelf).data, call.arg(kOut).data, count,
-                                                type, how, call.group().comm, call.stream());
+  if (only_checks || is_nothing(bytes)) return HUSK_OK;
+  bool is_done = false;
+  HUSK_TRY(call.exchange(bytes, bytes, 0, &reduced, &is_done));
+  if (is_done) return HUSK_OK;
+  *result = call.group().nccl.ncclReduceScatter(call.arg(kSelf).data, call.arg(kOut).data,
+                                                reduced.count, reduced.type, reduced.how,
+                                                call.group().comm, call.stream());
   return HUSK_OK;
 }
 

@@ -1,4 +1,5 @@
-// The ops that ranks compute together: husk::all_reduce and others, by NCCL.
+// The ops that ranks compute together: husk::all_reduce and others, by NCCL, or small ones by the
+// port itself.
 #pragma once
 
 #include "device.h"

@@ -14,7 +14,7 @@ namespace husk::cuda {
 namespace {
 
 constexpr uint32_t kMaxWorld = 65536;
-constexpr uint64_t kAgreedBytes = 32;
+constexpr size_t kAgreedBytes = 32;
 // A wait asks without a pause for about a millisecond, then it sleeps between two questions.
 constexpr uint32_t kBusyTurns = 2000, kTurnsBetweenChecks = 64;
 constexpr long kSleepNanoseconds = 20000;
@@ -62,6 +62,48 @@ husk_status open_comm(const Device& device, const husk_port_group& request, Devi
   return group->settle(result, "ncclCommInitRankConfig", "a group of ranks", error);
 }
 
+// Brings `own`, kRankRecordBytes bytes, from each rank to each other one, by NCCL. `all` has those
+// of all ranks then.
+husk_status gather_records(const Device& device, DeviceGroup& group, const char* thing,
+                           const void* own, void* all, husk_error* error) {
+  const Driver& driver = device.driver;
+  const CUstream stream = device.private_stream;
+  const CUdeviceptr place = group.memory + group.rank * kRankRecordBytes;
+  {
+    const Lock lock(&group.mutex);
+    HUSK_TRY(group.check(thing, error));
+    CUresult copied = driver.cuMemcpyHtoDAsync(place, own, kRankRecordBytes, stream);
+    if (copied != CUDA_SUCCESS)
+      return driver_fail(driver, error, copied, "cuMemcpyHtoDAsync", "%s", thing);
+    const ncclResult_t result = group.nccl.ncclAllGather(
+        reinterpret_cast<const void*>(place), reinterpret_cast<void*>(group.memory),
+        kRankRecordBytes, ncclUint8, group.comm, stream);
+    HUSK_TRY(group.settle(result, "ncclAllGather", thing, error));
+  }
+  HUSK_TRY(group_wait(device, {stream, nullptr}, true, error));
+  CUresult copied = driver.cuMemcpyDtoHAsync(all, group.memory, group.world * kRankRecordBytes,
+                                             stream);
+  if (copied == CUDA_SUCCESS) copied = driver.cuStreamSynchronize(stream);
+  if (copied == CUDA_SUCCESS) return HUSK_OK;
+  return driver_fail(driver, error, copied, "cuMemcpyDtoHAsync", "%s", thing);
+}
+
+constexpr const char* kJoin = "husk_engine_create";
+
+husk_status open_members(Device& device, DeviceGroup* group, husk_error* error) {
+  const CUresult result = device.driver.cuMemAlloc(&group->memory, group->world * kRankRecordBytes);
+  if (result != CUDA_SUCCESS)
+    return driver_fail(device.driver, error, result, "cuMemAlloc", "a group of %u ranks",
+                       group->world);
+  if (device.options.no_peer_memory) return HUSK_OK;
+  const Gather gather = {&device, [](void* of, const void* own, void* all, husk_error* why) {
+                           const Device& one = *static_cast<Device*>(of);
+                           return gather_records(one, *one.group, kJoin, own, all, why);
+                         }};
+  return open_peers(device, group->rank, group->world, gather, &group->peers, error);
+}
+
+// The device has the group already, but only for this function.
 husk_status open_group(Device& device, const husk_port_group& request, DeviceGroup* group,
                        husk_error* error) {
   HUSK_TRY(open_nccl(nccl_path(device.options), &group->nccl, error));
@@ -69,12 +111,9 @@ husk_status open_group(Device& device, const husk_port_group& request, DeviceGro
   group->world = request.world;
   group->timeout_ms = request.timeout_ms;
   husk_status status = open_comm(device, request, group, error);
-  if (status == HUSK_OK) {
-    const CUresult result = device.driver.cuMemAlloc(&group->memory, request.world * kAgreedBytes);
-    if (result == CUDA_SUCCESS) return HUSK_OK;
-    status = driver_fail(device.driver, error, result, "cuMemAlloc", "a group of %u ranks",
-                         request.world);
-  }
+  if (status == HUSK_OK) status = open_members(device, group, error);
+  if (status == HUSK_OK) return HUSK_OK;
+  if (group->memory) device.driver.cuMemFree(group->memory);
   group->abort();
   group->wait_for_abort();
   close_nccl(&group->nccl);
@@ -119,9 +158,10 @@ husk_status DeviceGroup::settle(ncclResult_t result, const char* call, const cha
   return status;
 }
 
-// NCCL ends the kernels at once. But then it waits until no graph has calls of the communicator,
+// The kernels end at once. But NCCL then waits until no graph has calls of the communicator,
 // and those of the caller stay until their sessions are released. So it has a thread of its own.
 void DeviceGroup::abort() {
+  if (peers.stop) *peers.stop = 1;
   if (comm && is_own) {
     ended = comm;
     if (pthread_create(&ender, nullptr, end, this) != 0) {
@@ -166,11 +206,10 @@ husk_status group_join(void* handle, const husk_port_group* request, husk_error*
   if (!group) return HUSK_OUT_OF_MEMORY;
   memset(static_cast<void*>(group), 0, sizeof *group);
   pthread_mutex_init(&group->mutex, nullptr);
+  device.group = group;
   const husk_status status = open_group(device, *request, group, error);
-  if (status == HUSK_OK) {
-    device.group = group;
-    return HUSK_OK;
-  }
+  if (status == HUSK_OK) return HUSK_OK;
+  device.group = nullptr;
   pthread_mutex_destroy(&group->mutex);
   release(device, group);
   return status;
@@ -179,36 +218,21 @@ husk_status group_join(void* handle, const husk_port_group* request, husk_error*
 husk_status group_agree(void* handle, const uint8_t* bytes, husk_error* error) {
   Device& device = as_device(handle);
   DeviceGroup& group = *device.group;
-  const Driver& driver = device.driver;
   Current current(handle, error);
   HUSK_TRY(current.status);
   constexpr const char* kThing = "husk_program_open";
-  CUdeviceptr own = 0;
-  {
-    const Lock lock(&group.mutex);
-    HUSK_TRY(group.check(kThing, error));
-    own = group.memory + group.rank * kAgreedBytes;
-    CUresult copied = driver.cuMemcpyHtoDAsync(own, bytes, kAgreedBytes, device.private_stream);
-    if (copied != CUDA_SUCCESS)
-      return driver_fail(driver, error, copied, "cuMemcpyHtoDAsync", "%s", kThing);
-    const ncclResult_t result = group.nccl.ncclAllGather(
-        reinterpret_cast<const void*>(own), reinterpret_cast<void*>(group.memory), kAgreedBytes,
-        ncclUint8, group.comm, device.private_stream);
-    HUSK_TRY(group.settle(result, "ncclAllGather", kThing, error));
-  }
-  HUSK_TRY(group_wait(device, {device.private_stream, nullptr}, true, error));
-  for (uint32_t rank = 0; rank < group.world; ++rank) {
-    uint8_t theirs[kAgreedBytes];
-    CUresult copied = driver.cuMemcpyDtoHAsync(theirs, group.memory + rank * kAgreedBytes,
-                                               sizeof theirs, device.private_stream);
-    if (copied == CUDA_SUCCESS) copied = driver.cuStreamSynchronize(device.private_stream);
-    if (copied != CUDA_SUCCESS)
-      return driver_fail(driver, error, copied, "cuMemcpyDtoHAsync", "%s", kThing);
-    if (memcmp(theirs, bytes, sizeof theirs) != 0)
-      return fail(error, HUSK_INVALID_ARGUMENT, "rank %u and rank %u have different ones",
-                  group.rank, rank);
-  }
-  return HUSK_OK;
+  uint8_t own[kRankRecordBytes] = {};
+  memcpy(own, bytes, kAgreedBytes);
+  const size_t size = group.world * kRankRecordBytes;
+  auto* all = static_cast<uint8_t*>(allocate(device, size, kThing, error));
+  if (!all) return HUSK_OUT_OF_MEMORY;
+  husk_status status = gather_records(device, group, kThing, own, all, error);
+  for (uint32_t rank = 0; status == HUSK_OK && rank < group.world; ++rank)
+    if (memcmp(all + rank * kRankRecordBytes, bytes, kAgreedBytes) != 0)
+      status = fail(error, HUSK_INVALID_ARGUMENT, "rank %u and rank %u have different ones",
+                    group.rank, rank);
+  release(device, all);
+  return status;
 }
 
 void group_close(void* handle) {
@@ -216,6 +240,14 @@ void group_close(void* handle) {
   DeviceGroup* group = device.group;
   if (!group) return;
   Current current(handle);
+  unmap_peers(device, &group->peers);
+  if (group->comm && group->peers.imported) {
+    // Memory must outlive its mappings in other processes, so this waits for the other ranks.
+    husk_error ignored;
+    uint8_t own[kRankRecordBytes] = {}, all[kMaxPeers * kRankRecordBytes];
+    (void)gather_records(device, *group, "a group", own, all, &ignored);
+  }
+  close_peers(device, &group->peers);
   if (group->comm && group->is_own) {
     // Other ranks may still read memory of this one. Finalizing waits for them.
     husk_error ignored;

@@ -1,8 +1,10 @@
-// The group of ranks that a device has joined: a communicator of NCCL.
+// The group of ranks that a device has joined: a communicator of NCCL, and the memory of the other
+// ranks if it can be reached.
 #pragma once
 
 #include "device.h"
 #include "ops/nccl.h"
+#include "ops/peers.h"
 
 namespace husk::cuda {
 
@@ -11,7 +13,8 @@ struct DeviceGroup {
   ncclComm_t comm;  // null after the group has failed
   bool is_own;      // false if the application brought the communicator
   uint32_t rank, world, timeout_ms;
-  CUdeviceptr memory;     // 32 bytes for each rank, of `agree`
+  Peers peers;
+  CUdeviceptr memory;     // a record for each rank, of gather_records
   pthread_mutex_t mutex;  // guards `comm`, which has one caller at a time
   ncclComm_t ended;       // what the thread `ender` aborts, or null
   pthread_t ender;
@@ -21,7 +24,7 @@ struct DeviceGroup {
   // Waits until NCCL has enqueued what `call` returned `result` for. The mutex is held.
   husk_status settle(ncclResult_t result, const char* call, const char* thing, husk_error* error);
   // Ends the work of the group on this rank. The mutex is held. Graphs may have calls of the
-  // communicator, and must not run any more.
+  // communicator and exchanges of peers, and must not run any more.
   void abort();
   // Waits until an aborted communicator is gone, for which its graphs must be gone.
   void wait_for_abort();

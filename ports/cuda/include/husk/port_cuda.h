@@ -73,10 +73,15 @@ typedef struct husk_cuda_options {
    * husk_engine_options.group_timeout_ms, the call fails, and the application aborts the
    * communicator. */
   void* nccl_comm;
+  /** 1: ranks never exchange tensors through memory of each other's. By default they do so with
+   * tensors of up to 1 MiB, in kernels of the port's own, if there are at most eight of them on one
+   * machine whose devices reach each other's memory; this takes 4 MiB of a device for each rank. Of
+   * all ranks of a group, each has the same value. */
+  int32_t no_peer_memory;
 } husk_cuda_options;
 /** The initial value of a husk_cuda_options. */
 #define HUSK_CUDA_OPTIONS_INIT \
-  {sizeof(husk_cuda_options), 0, NULL, 0, 0, 0, NULL, 0, 0, NULL, NULL, NULL, NULL, NULL}
+  {sizeof(husk_cuda_options), 0, NULL, 0, 0, 0, NULL, 0, 0, NULL, NULL, NULL, NULL, NULL, 0}
 
 /** Returns the port "cuda": a static table, never NULL, also on a machine without a driver. Any
  * thread may call. */

@@ -1,0 +1,214 @@
+#include "ops/peers.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "exchange_ptx.h"
+
+namespace husk::cuda {
+
+namespace {
+
+// The kernel has these numbers, too.
+constexpr uint32_t kBlocks = 64, kBlockUnits = 2048;
+constexpr size_t kUnitBytes = 8, kPlaceBytes = 16;
+constexpr uint32_t kThreads = 512;
+
+constexpr size_t kMostBytes = kBlocks * kBlockUnits * kUnitBytes;
+
+constexpr size_t places_bytes(uint32_t world) {
+  return size_t{2} * kBlocks * world * kBlockUnits * kPlaceBytes;
+}
+constexpr size_t workspace_bytes(uint32_t world) {
+  return places_bytes(world) + kBlocks * sizeof(uint32_t);
+}
+
+// What another rank has to know to map the workspace of this one.
+struct Record {
+  uint64_t machine, process_namespace, process;
+  uint64_t workspace, context;  // in that process
+  CUipcMemHandle handle;
+  uint32_t is_ready;
+};
+static_assert(sizeof(Record) <= kRankRecordBytes);
+struct AllRecords {
+  alignas(Record) uint8_t bytes[kMaxPeers * kRankRecordBytes];
+  const Record& of(uint32_t rank) const {
+    return *reinterpret_cast<const Record*>(bytes + rank * kRankRecordBytes);
+  }
+};
+
+// A number of the machine since it was started; 0 if it cannot be read.
+uint64_t this_machine() {
+  char text[40] = "";
+  const int file = ::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+  if (file < 0) return 0;
+  const ssize_t size = read(file, text, sizeof text);
+  ::close(file);
+  uint64_t hash = 14695981039346656037u;  // FNV-1a
+  for (ssize_t i = 0; i < size; ++i) hash = (hash ^ static_cast<uint8_t>(text[i])) * 1099511628211u;
+  return hash;
+}
+
+// Process numbers of different namespaces mean different processes.
+uint64_t process_namespace() {
+  struct stat status {};
+  return stat("/proc/self/ns/pid", &status) == 0 ? static_cast<uint64_t>(status.st_ino) : 0;
+}
+
+husk_status gather_records(const Gather& gather, const Record& own, AllRecords* all,
+                           husk_error* error) {
+  uint8_t bytes[kRankRecordBytes] = {};
+  memcpy(bytes, &own, sizeof own);
+  return gather.call(gather.user, bytes, all->bytes, error);
+}
+
+bool all_are_ready(const AllRecords& all, uint32_t world) {
+  bool ready = true;
+  for (uint32_t rank = 0; rank < world; ++rank) {
+    const Record& record = all.of(rank);
+    ready = ready && record.is_ready && record.machine && record.machine == all.of(0).machine;
+  }
+  return ready;
+}
+
+CUresult load_kernel(const Driver& driver, Peers* peers) {
+  CUresult result = driver.cuLibraryLoadData(&peers->library, kExchangePtx, nullptr, nullptr, 0,
+                                             nullptr, nullptr, 0);
+  if (result != CUDA_SUCCESS) return result;
+  CUkernel kernel = nullptr;
+  result = driver.cuLibraryGetKernel(&kernel, peers->library, "husk_exchange");
+  if (result == CUDA_SUCCESS) result = driver.cuKernelGetFunction(&peers->function, kernel);
+  // The first launch would load the kernel, which a stream that captures does not allow.
+  if (result == CUDA_SUCCESS && driver.cuFuncLoad) result = driver.cuFuncLoad(peers->function);
+  return result;
+}
+
+// The number 0 stands beside no word that is sent, until 2^32 exchanges have gone by.
+CUresult make_workspace(const Device& device, Peers* peers) {
+  const Driver& driver = device.driver;
+  const size_t bytes = workspace_bytes(peers->world);
+  CUdeviceptr* own = &peers->workspaces[peers->rank];
+  CUresult result = driver.cuMemAlloc(own, bytes);
+  if (result != CUDA_SUCCESS) return result;
+  peers->counters = *own + places_bytes(peers->world);
+  result = driver.cuMemsetD8Async(*own, 0, bytes, device.private_stream);
+  return result == CUDA_SUCCESS ? driver.cuStreamSynchronize(device.private_stream) : result;
+}
+
+CUresult make_stop(const Driver& driver, Peers* peers) {
+  void* word = nullptr;
+  const CUresult result = driver.cuMemAllocHost(&word, sizeof *peers->stop);
+  if (result != CUDA_SUCCESS) return result;
+  peers->stop = static_cast<uint32_t*>(word);
+  *peers->stop = 0;
+  return driver.cuMemHostGetDevicePointer(&peers->stop_address, word, 0);
+}
+
+// True if this rank can take part.
+bool prepare(const Device& device, Peers* peers, Record* own) {
+  const Driver& driver = device.driver;
+  if (!driver.cuIpcGetMemHandle || !driver.cuIpcOpenMemHandle || !driver.cuIpcCloseMemHandle ||
+      !driver.cuCtxEnablePeerAccess)
+    return false;
+  if (make_workspace(device, peers) != CUDA_SUCCESS || make_stop(driver, peers) != CUDA_SUCCESS ||
+      load_kernel(driver, peers) != CUDA_SUCCESS)
+    return false;
+  own->workspace = peers->workspaces[peers->rank];
+  return driver.cuIpcGetMemHandle(&own->handle, own->workspace) == CUDA_SUCCESS;
+}
+
+// Lets this device write to the workspace of another rank.
+bool map_one(const Device& device, const Record& own, const Record& theirs, uint32_t rank,
+             Peers* peers) {
+  const Driver& driver = device.driver;
+  CUdeviceptr* address = &peers->workspaces[rank];
+  if (theirs.process == own.process && theirs.process_namespace == own.process_namespace) {
+    *address = theirs.workspace;
+    if (theirs.context == own.context) return true;
+    const CUresult result =
+        driver.cuCtxEnablePeerAccess(reinterpret_cast<CUcontext>(theirs.context), 0);
+    return result == CUDA_SUCCESS || result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+  }
+  if (driver.cuIpcOpenMemHandle(address, theirs.handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) !=
+      CUDA_SUCCESS)
+    return false;
+  peers->imported |= 1u << rank;
+  return true;
+}
+
+}  // namespace
+
+husk_status open_peers(const Device& device, uint32_t rank, uint32_t world, const Gather& gather,
+                       Peers* peers, husk_error* error) {
+  *peers = {};
+  if (world > kMaxPeers) return HUSK_OK;
+  peers->rank = rank;
+  peers->world = world;
+  Record own = {};
+  own.machine = this_machine();
+  own.process_namespace = process_namespace();
+  own.process = static_cast<uint64_t>(getpid());
+  own.context = reinterpret_cast<uintptr_t>(device.context);
+  own.is_ready = prepare(device, peers, &own);
+  AllRecords all;
+  husk_status status = gather_records(gather, own, &all, error);
+  if (status == HUSK_OK) {
+    // What one rank cannot map, none may use.
+    bool is_mapped = all_are_ready(all, world);
+    for (uint32_t other = 0; is_mapped && other < world; ++other)
+      if (other != rank) is_mapped = map_one(device, own, all.of(other), other, peers);
+    own.is_ready = is_mapped;
+    status = gather_records(gather, own, &all, error);
+  }
+  if (status == HUSK_OK && all_are_ready(all, world)) return HUSK_OK;
+  unmap_peers(device, peers);
+  close_peers(device, peers);
+  return status;
+}
+
+void unmap_peers(const Device& device, Peers* peers) {
+  for (uint32_t rank = 0; rank < peers->world; ++rank)
+    if (peers->imported >> rank & 1) device.driver.cuIpcCloseMemHandle(peers->workspaces[rank]);
+}
+
+void close_peers(const Device& device, Peers* peers) {
+  const Driver& driver = device.driver;
+  if (peers->library) driver.cuLibraryUnload(peers->library);
+  if (peers->stop) driver.cuMemFreeHost(const_cast<uint32_t*>(peers->stop));
+  if (peers->world && peers->workspaces[peers->rank])
+    driver.cuMemFree(peers->workspaces[peers->rank]);
+  *peers = {};
+}
+
+// Each rank sends its part to every other one, one link after another, where NCCL's rings would
+// send it once.
+bool Peers::take(size_t bytes) const { return world && bytes * (world - 1) <= kMostBytes; }
+
+husk_status Peers::exchange(const Device& device, CUstream stream, const Exchange& what,
+                            const char* thing, husk_error* error) const {
+  const auto units = static_cast<uint32_t>((what.bytes + kUnitBytes - 1) / kUnitBytes);
+  uint32_t block_units = kThreads;
+  if (units > kBlocks * kThreads) block_units = (units + kBlocks - 1) / kBlocks;
+  const uint32_t blocks = (units + block_units - 1) / block_units;
+  CUdeviceptr in = as_address(what.in), out = as_address(what.out), counter = counters,
+              stop_word = stop_address;
+  CUdeviceptr all[kMaxPeers];
+  memcpy(all, workspaces, sizeof all);
+  uint64_t in_step = what.in_step, out_step = what.out_step;
+  auto bytes = static_cast<uint32_t>(what.bytes);
+  uint32_t own = rank, count = world, kind = what.kind, how = what.how;
+  float scale = what.scale;
+  uint32_t is_narrow = (in | out | in_step | out_step) % kUnitBytes != 0;
+  void* params[] = {&in,    &out,         &all, &counter, &stop_word, &in_step, &out_step, &bytes,
+                    &block_units, &own,   &count, &kind,  &how,       &scale,   &is_narrow};
+  const CUresult result = device.driver.cuLaunchKernel(function, blocks, 1, 1, kThreads, 1, 1, 0,
+                                                       stream, params, nullptr);
+  if (result == CUDA_SUCCESS) return HUSK_OK;
+  return driver_fail(device.driver, error, result, "cuLaunchKernel", "%s", thing);
+}
+
+}  // namespace husk::cuda

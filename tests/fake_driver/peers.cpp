@@ -1,0 +1,286 @@
+// Memory that processes share (cuIpcGetMemHandle), and the port's kernel that exchanges tensors
+// through it. Both exist only with FAKE_PEERS=1; otherwise no device can reach the memory of another
+// one.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+#include "numbers.h"
+#include "peers.h"
+#include "schedule.h"
+
+namespace fake {
+
+namespace {
+
+constexpr uint64_t kSharedPage = 4096;
+
+bool number_of_environment(const char* name) {
+  const char* text = getenv(name);
+  return text && atoi(text);
+}
+
+// What is in a handle: where another process finds the memory.
+struct Shared {
+  int32_t process, file;
+  uint64_t offset, size;
+};
+static_assert(sizeof(Shared) <= sizeof(CUipcMemHandle));
+
+// Memory of another process.
+struct Imported : Object {
+  Imported() : Object("memory of another process", true) {}
+  void* begin = nullptr;
+  uint64_t size = 0;
+};
+std::map<CUdeviceptr, Imported*>& imported() {
+  static auto* const all = new std::map<CUdeviceptr, Imported*>;
+  return *all;
+}
+
+// Files of shared memory, by the first byte of the region. They stay until the process ends.
+std::map<char*, int>& files() {
+  static auto* const all = new std::map<char*, int>;
+  return *all;
+}
+
+// Puts a file behind the memory, with the bytes that it has.
+int share(const Allocation& allocation) {
+  if (const auto known = files().find(allocation.region); known != files().end())
+    return known->second;
+  const int file = static_cast<int>(syscall(SYS_memfd_create, "fake_memory", 0));
+  const uint64_t size = allocation.region_size - 2 * kSharedPage;
+  char* begin = allocation.region + kSharedPage;
+  if (file < 0 || write(file, begin, size) != static_cast<ssize_t>(size) ||
+      mmap(begin, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED)
+    violation("cuIpcGetMemHandle: no shared memory can be made");
+  files()[allocation.region] = file;
+  return file;
+}
+
+// The parameters of the kernel.
+struct Exchange {
+  uint64_t in, out, workspaces[8], counters, stop, in_step, out_step;
+  uint32_t bytes, block_units, rank, world, kind, how;
+  float scale;
+  uint32_t narrow, blocks;
+};
+
+Exchange read_launch(const Launch& launch) {
+  Exchange e = {};
+  void* const fields[] = {&e.in,       &e.out,   &e.workspaces,  &e.counters, &e.stop,
+                          &e.in_step,  &e.out_step, &e.bytes,    &e.block_units, &e.rank,
+                          &e.world,    &e.kind,  &e.how,         &e.scale,    &e.narrow};
+  for (size_t i = 0; i < std::size(fields); ++i)
+    memcpy(fields[i], launch.bytes.data() + launch.offsets[i], kExchangeParams[i]);
+  e.blocks = launch.grid[0];
+  const uint64_t most = uint64_t{e.blocks} * e.block_units * 8;
+  if (e.world > 8 || e.blocks > 64 || e.block_units > 2048 || e.bytes > most)
+    violation("husk_exchange: %u bytes of %u ranks, %u blocks of %u units", e.bytes, e.world,
+              e.blocks, e.block_units);
+  if (!e.narrow && (e.in | e.out | e.in_step | e.out_step) % 8)
+    violation("husk_exchange: an address is no multiple of 8");
+  return e;
+}
+
+struct Place {
+  uint64_t halves[2];  // each a word, and the number of the exchange above it
+};
+
+uint32_t* counter(const Exchange& e, uint32_t block) {
+  return reinterpret_cast<uint32_t*>(e.counters) + block;
+}
+
+// Where `writer` writes a unit of a block in the workspace of `reader`.
+Place* place(const Exchange& e, uint32_t reader, uint32_t writer, uint32_t block, uint32_t unit) {
+  const uint32_t parity = (*counter(e, block) + 1) & 1;
+  const uint64_t at = ((uint64_t{parity} * 64 + block) * e.world + writer) * 2048 + unit;
+  return reinterpret_cast<Place*>(e.workspaces[reader]) + at;
+}
+
+// Calls visit(block, unit of the block, first byte, count of bytes) for each unit of a part, until
+// that returns false.
+template <class Visit>
+bool each_unit(const Exchange& e, const Visit& visit) {
+  for (uint32_t at = 0; at < e.bytes; at += 8) {
+    const uint32_t unit = at / 8;
+    if (!visit(unit / e.block_units, unit % e.block_units, at, std::min(8u, e.bytes - at)))
+      return false;
+  }
+  return true;
+}
+
+void write_parts(const Exchange& e) {
+  for (uint32_t other = 0; other < e.world; ++other) {
+    if (other == e.rank) continue;
+    const char* part = reinterpret_cast<const char*>(e.in + other * e.in_step);
+    each_unit(e, [&](uint32_t block, uint32_t unit, uint32_t at, uint32_t size) {
+      uint32_t words[2] = {};
+      memcpy(words, part + at, size);
+      const uint64_t number = *counter(e, block) + 1;
+      Place* to = place(e, other, e.rank, block, unit);
+      for (int i = 0; i < 2; ++i)
+        __atomic_store_n(&to->halves[i], number << 32 | words[i], __ATOMIC_RELEASE);
+      return true;
+    });
+  }
+}
+
+bool have_all_come(const Exchange& e) {
+  return each_unit(e, [&](uint32_t block, uint32_t unit, uint32_t, uint32_t) {
+    for (uint32_t other = 0; other < e.world; ++other)
+      for (int i = 0; i < 2 && other != e.rank; ++i)
+        if (__atomic_load_n(&place(e, e.rank, other, block, unit)->halves[i], __ATOMIC_ACQUIRE) >>
+                32 !=
+            *counter(e, block) + 1)
+          return false;
+    return true;
+  });
+}
+
+bool is_stopped(const Exchange& e) {
+  return *reinterpret_cast<volatile const uint32_t*>(e.stop) != 0;
+}
+
+// As fake_queue_endless wants it: 1 if the parts of another rank do not come.
+int32_t state_of(const Exchange& e) {
+  if (is_stopped(e)) return 0;
+  if (number_of_environment("FAKE_NCCL_STALL")) return 1;
+  const char* timeout = getenv("FAKE_NCCL_TIMEOUT");
+  const auto until = std::chrono::steady_clock::now() +
+                     std::chrono::milliseconds(timeout ? atoi(timeout) : 5000);
+  while (!have_all_come(e) && !is_stopped(e)) {
+    if (std::chrono::steady_clock::now() > until) return 1;
+    std::this_thread::yield();
+  }
+  return 0;
+}
+
+float combine(uint32_t how, float a, float b) {
+  switch (how) {
+    case 0: return a + b;
+    case 1: return a * b;
+    case 2: return std::fmax(a, b);
+    default: return std::fmin(a, b);
+  }
+}
+
+// Reduces a unit, of which each rank has `words`.
+void reduce(const Exchange& e, const uint32_t (*words)[2], char* out, uint32_t size) {
+  constexpr Number kKinds[] = {Number::f32, Number::f16, Number::bf16};
+  const Number type = kKinds[e.kind];
+  uint32_t result[2] = {};
+  for (uint32_t i = 0; i < 8 / width(type); ++i) {
+    float all = 0;
+    for (uint32_t rank = 0; rank < e.world; ++rank) {
+      const auto one = static_cast<float>(load(type, words[rank], i));
+      all = rank == 0 ? one : combine(e.how, all, one);
+    }
+    store(type, result, i, all * e.scale);
+  }
+  memcpy(out, result, size);
+}
+
+void read_parts(const Exchange& e) {
+  if (is_stopped(e)) return;
+  each_unit(e, [&](uint32_t block, uint32_t unit, uint32_t at, uint32_t size) {
+    uint32_t words[8][2] = {};
+    for (uint32_t rank = 0; rank < e.world; ++rank) {
+      if (rank == e.rank) {
+        memcpy(words[rank], reinterpret_cast<const char*>(e.in + rank * e.in_step) + at, size);
+      } else {
+        const Place* from = place(e, e.rank, rank, block, unit);
+        for (int i = 0; i < 2; ++i) words[rank][i] = static_cast<uint32_t>(from->halves[i]);
+      }
+      if (e.out_step)
+        memcpy(reinterpret_cast<char*>(e.out + rank * e.out_step) + at, words[rank], size);
+    }
+    if (!e.out_step) reduce(e, words, reinterpret_cast<char*>(e.out) + at, size);
+    return true;
+  });
+  for (uint32_t block = 0; block < e.blocks; ++block) ++*counter(e, block);
+}
+
+}  // namespace
+
+bool has_peers() { return number_of_environment("FAKE_PEERS"); }
+
+void enqueue_exchange(const Call& call, const Launch& launch, CUstream stream) {
+  const Exchange e = read_launch(launch);
+  const uint64_t in_bytes = e.in_step ? e.in_step * e.world : e.bytes;
+  const uint64_t out_bytes = e.out_step ? e.out_step * e.world : e.bytes;
+  check_range(call, e.in, in_bytes, "what husk_exchange reads");
+  check_range(call, e.out, out_bytes, "what husk_exchange writes");
+  const auto queue = [&](std::function<void()> work, std::function<int32_t()> state) {
+    auto task = std::make_shared<Task>();
+    task->what = "kernel husk_exchange";
+    task->memory = {e.in, e.out, e.workspaces[e.rank]};
+    task->work = std::move(work);
+    task->state = std::move(state);
+    enqueue(call, stream, task);
+  };
+  queue([e] { write_parts(e); }, nullptr);
+  queue([e] { read_parts(e); }, [e] { return state_of(e); });
+}
+
+CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
+  Call call("cuCtxEnablePeerAccess");
+  if (call.fault) return call.fault;
+  if (flags != 0 || !peer) return CUDA_ERROR_INVALID_VALUE;
+  return has_peers() ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr memory) {
+  Call call("cuIpcGetMemHandle");
+  if (call.fault) return call.fault;
+  if (!has_peers()) return CUDA_ERROR_NOT_SUPPORTED;
+  const Allocation* allocation = find_allocation(memory);
+  if (!allocation || allocation->address != memory || !allocation->live)
+    violation("cuIpcGetMemHandle: %s", explain_address(memory).c_str());
+  const char* begin = allocation->region + kSharedPage;
+  const Shared shared = {getpid(), share(*allocation),
+                         static_cast<uint64_t>(reinterpret_cast<const char*>(memory) - begin),
+                         allocation->region_size - 2 * kSharedPage};
+  *handle = {};
+  memcpy(handle, &shared, sizeof shared);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuIpcOpenMemHandle(CUdeviceptr* memory, CUipcMemHandle handle, unsigned int flags) {
+  Call call("cuIpcOpenMemHandle");
+  if (call.fault) return call.fault;
+  if (flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) return CUDA_ERROR_INVALID_VALUE;
+  Shared shared;
+  memcpy(&shared, &handle, sizeof shared);
+  if (shared.process == getpid()) return CUDA_ERROR_INVALID_CONTEXT;
+  const std::string path =
+      "/proc/" + std::to_string(shared.process) + "/fd/" + std::to_string(shared.file);
+  const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (file < 0) return CUDA_ERROR_INVALID_VALUE;
+  Imported* one = make<Imported>();
+  one->size = shared.size;
+  one->begin = mmap(nullptr, shared.size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  close(file);
+  *memory = reinterpret_cast<CUdeviceptr>(one->begin) + shared.offset;
+  imported()[*memory] = one;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuIpcCloseMemHandle(CUdeviceptr memory) {
+  Call call("cuIpcCloseMemHandle");
+  const auto entry = imported().find(memory);
+  if (entry == imported().end()) violation("cuIpcCloseMemHandle: this memory is not imported");
+  munmap(entry->second->begin, entry->second->size);
+  entry->second->end();
+  imported().erase(entry);
+  return call.fault;
+}
+
+}  // namespace fake

@@ -1,0 +1,19 @@
+// The port's kernel that exchanges tensors between ranks.
+#pragma once
+
+#include "library.h"
+
+namespace fake {
+
+// Whether devices reach the memory of each other (FAKE_PEERS=1).
+bool has_peers();
+
+// The bytes of the parameters of husk_exchange.
+constexpr uint32_t kExchangeParams[] = {8, 8, 64, 8, 8, 8, 8, 4, 4, 4, 4, 4, 4, 4, 4,
+                                        FAKE_PARAMS_END};
+
+// Enqueues what a launch of the kernel does: it writes to the other ranks, and then it waits for
+// what they write, without end if they do not.
+void enqueue_exchange(const Call& call, const Launch& launch, CUstream stream);
+
+}  // namespace fake
