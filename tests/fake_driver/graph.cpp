@@ -133,6 +133,10 @@ std::function<void()> fill_work(const Fill& fill) {
 // A new task that does what the recorded one would have done.
 TaskPointer repeat(const Call& call, const Task& recorded) {
   auto task = std::make_shared<Task>();
+  if (recorded.launch && recorded.launch->function->kernel.library.exchanges) {
+    fill_kernel_task(call, *recorded.launch, task.get());
+    return task;
+  }
   task->what = "captured: " + recorded.what;
   task->work = recorded.work;
   task->state = recorded.state;
@@ -318,8 +322,36 @@ CUresult cuGraphGetNodes(CUgraph handle, CUgraphNode* nodes, size_t* count) {
   Call call("cuGraphGetNodes");
   if (call.fault) return call.fault;
   const Graph& graph = call.object<Graph>(handle, "graph");
-  if (nodes) violation("cuGraphGetNodes: only the number is given here");
+  // With a place for nodes, the driver gives as many as `count` says.
+  if (nodes) {
+    *count = std::min(*count, graph.nodes.size());
+    for (size_t i = 0; i < *count; ++i) nodes[i] = reinterpret_cast<CUgraphNode>(graph.nodes[i]);
+    return CUDA_SUCCESS;
+  }
   *count = graph.nodes.size();
+  return CUDA_SUCCESS;
+}
+
+CUresult cuGraphKernelNodeGetParams(CUgraphNode handle, CUDA_KERNEL_NODE_PARAMS_v2* params) {
+  Call call("cuGraphKernelNodeGetParams");
+  if (call.fault) return call.fault;
+  const Node& node = call.object<Node>(handle, "graph node");
+  if (!node.action.recorded || !node.action.recorded->launch) return CUDA_ERROR_INVALID_VALUE;
+  Launch& launch = *node.action.recorded->launch;
+  launch.params.clear();
+  for (const size_t offset : launch.offsets) launch.params.push_back(launch.bytes.data() + offset);
+  *params = {reinterpret_cast<CUfunction>(launch.function),
+             launch.grid[0],
+             launch.grid[1],
+             launch.grid[2],
+             launch.block[0],
+             launch.block[1],
+             launch.block[2],
+             0,
+             launch.params.data(),
+             nullptr,
+             nullptr,
+             nullptr};
   return CUDA_SUCCESS;
 }
 

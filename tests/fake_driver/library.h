@@ -14,7 +14,7 @@ struct Library : Object {
   std::vector<char> bytes;
   std::map<std::string, struct Kernel*> kernels;
   CUresult late_error = CUDA_SUCCESS;  // the image's error, which the first look-up in it returns
-  bool exchanges = false;             // the text of the port's own kernel
+  bool exchanges = false;              // the text of the port's own kernel
   char* log = nullptr;                 // the caller's buffer for messages of the compiler
   size_t log_size = 0;
   void check_preserved(const char* call) const;

@@ -1,6 +1,8 @@
 // Memory that processes share (cuIpcGetMemHandle), and the port's kernel that exchanges tensors
-// through it. Both exist only with FAKE_PEERS=1; otherwise no device can reach the memory of another
-// one.
+// through it. Both exist only with FAKE_PEERS=1; otherwise no device can reach the memory of
+// another one.
+#include "peers.h"
+
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -13,7 +15,6 @@
 #include <thread>
 
 #include "numbers.h"
-#include "peers.h"
 #include "schedule.h"
 
 namespace fake {
@@ -75,9 +76,9 @@ struct Exchange {
 
 Exchange read_launch(const Launch& launch) {
   Exchange e = {};
-  void* const fields[] = {&e.in,       &e.out,   &e.workspaces,  &e.counters, &e.stop,
-                          &e.in_step,  &e.out_step, &e.bytes,    &e.block_units, &e.rank,
-                          &e.world,    &e.kind,  &e.how,         &e.scale,    &e.narrow};
+  void* const fields[] = {&e.in,      &e.out,      &e.workspaces, &e.counters,    &e.stop,
+                          &e.in_step, &e.out_step, &e.bytes,      &e.block_units, &e.rank,
+                          &e.world,   &e.kind,     &e.how,        &e.scale,       &e.narrow};
   for (size_t i = 0; i < std::size(fields); ++i)
     memcpy(fields[i], launch.bytes.data() + launch.offsets[i], kExchangeParams[i]);
   e.blocks = launch.grid[0];
@@ -212,22 +213,16 @@ void read_parts(const Exchange& e) {
 
 bool has_peers() { return number_of_environment("FAKE_PEERS"); }
 
-void enqueue_exchange(const Call& call, const Launch& launch, CUstream stream) {
+void fill_exchange(const Call& call, const Launch& launch, Task* task) {
   const Exchange e = read_launch(launch);
   const uint64_t in_bytes = e.in_step ? e.in_step * e.world : e.bytes;
   const uint64_t out_bytes = e.out_step ? e.out_step * e.world : e.bytes;
   check_range(call, e.in, in_bytes, "what husk_exchange reads");
   check_range(call, e.out, out_bytes, "what husk_exchange writes");
-  const auto queue = [&](std::function<void()> work, std::function<int32_t()> state) {
-    auto task = std::make_shared<Task>();
-    task->what = "kernel husk_exchange";
-    task->memory = {e.in, e.out, e.workspaces[e.rank]};
-    task->work = std::move(work);
-    task->state = std::move(state);
-    enqueue(call, stream, task);
-  };
-  queue([e] { write_parts(e); }, nullptr);
-  queue([e] { read_parts(e); }, [e] { return state_of(e); });
+  task->memory.push_back(e.workspaces[e.rank]);
+  task->begin = [e] { write_parts(e); };
+  task->work = [e] { read_parts(e); };
+  task->state = [e] { return state_of(e); };
 }
 
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
@@ -260,8 +255,8 @@ CUresult cuIpcOpenMemHandle(CUdeviceptr* memory, CUipcMemHandle handle, unsigned
   Shared shared;
   memcpy(&shared, &handle, sizeof shared);
   if (shared.process == getpid()) return CUDA_ERROR_INVALID_CONTEXT;
-  const std::string path =
-      "/proc/" + std::to_string(shared.process) + "/fd/" + std::to_string(shared.file);
+  const std::string path = "/proc/" + std::to_string(shared.process) + "/fd/" +
+                           std::to_string(shared.file);
   const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (file < 0) return CUDA_ERROR_INVALID_VALUE;
   Imported* one = make<Imported>();

@@ -9,11 +9,11 @@ namespace fake {
 bool has_peers();
 
 // The bytes of the parameters of husk_exchange.
-constexpr uint32_t kExchangeParams[] = {8, 8, 64, 8, 8, 8, 8, 4, 4, 4, 4, 4, 4, 4, 4,
-                                        FAKE_PARAMS_END};
+constexpr uint32_t kExchangeParams[] = {8, 8, 64, 8, 8, 8, 8, 4,
+                                        4, 4, 4,  4, 4, 4, 4, FAKE_PARAMS_END};
 
-// Enqueues what a launch of the kernel does: it writes to the other ranks, and then it waits for
-// what they write, without end if they do not.
-void enqueue_exchange(const Call& call, const Launch& launch, CUstream stream);
+// Makes a task of a launch of the kernel: it writes to the other ranks, and then it waits for what
+// they write, without end if they do not.
+void fill_exchange(const Call& call, const Launch& launch, Task* task);
 
 }  // namespace fake

@@ -1,6 +1,7 @@
 #include "schedule.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace fake {
 
@@ -24,10 +25,14 @@ bool all_done(const std::vector<TaskPointer>& tasks) {
 }
 
 // Whether the task cannot end now. On a lost device all work ends.
-bool is_endless(const Task& task) { return !state().broken && task.state && task.state() == 1; }
+bool is_endless(const Task& task) {
+  return !state().broken && !task.begin && task.state && task.state() == 1;
+}
 
-bool is_ready(const Task& task) {
-  return all_done(task.after) && all_done(task.early) && !is_endless(task);
+bool is_ready(Task& task) {
+  if (!all_done(task.after) || !all_done(task.early)) return false;
+  if (task.begin && !state().broken) std::exchange(task.begin, nullptr)();
+  return !is_endless(task);
 }
 
 // True if the task may begin before its programmatic predecessors are done, which is so if each of
@@ -147,8 +152,8 @@ bool step() {
   for (const TaskPointer& task : queue())
     if (is_ready(*task))
       ready.push_back(task);
-    else if (task->launch && !task->early.empty() && !task->running && !state().broken &&
-             may_begin(*task, turn))
+    else if (task->launch && !task->state && !task->early.empty() && !task->running &&
+             !state().broken && may_begin(*task, turn))
       beginning.push_back(task);
   auto& choice = beginning.empty() ? ready : beginning;
   if (choice.empty()) return false;

@@ -44,6 +44,7 @@ struct Launch {
   std::array<uint32_t, 3> grid, block;
   std::vector<char> bytes;  // the parameters, one after another
   std::vector<size_t> offsets;
+  std::vector<void*> params;  // what cuGraphKernelNodeGetParams returns
 };
 
 struct Task {
@@ -54,6 +55,7 @@ struct Task {
   // Earlier tasks of the stream that this one may overtake: they may run when this one is done.
   std::vector<TaskPointer> overtaken;
   std::function<void()> work;      // a copy or a fill; empty for a kernel or an event
+  std::function<void()> begin;     // what is done before `state` says whether the task can end
   std::function<int32_t()> state;  // of fake_queue_endless; empty for work that always ends
   std::shared_ptr<const std::vector<char>> data;  // of fake_queue and fake_queue_endless
   std::unique_ptr<Launch> launch;                 // a kernel; null for other tasks

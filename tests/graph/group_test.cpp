@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <functional>
 
 #include "loaded_program.h"
@@ -38,11 +39,36 @@ function sum {
 }
 )";
 
+// The same between two kernels that wait for the work before them by themselves.
+const std::string kBetweenKernels = std::string(R"(hir 1
+world 2 rank RANK set "5555555555555555555555555555555555555555555555555555555555555555"
+target gpu cuda "sm_90a"
+image kernels gpu cubin ")") + std::filesystem::path(HUSK_GRAPH_KERNELS).filename().string() +
+                                    R"("
+kernel shift kernels "shift" (ptr, ptr, i32, i32) block 128 1 1 pdl_wait_first
+function sum {
+  input x tensor f32 [1..1000]
+  output y tensor f32 rank 1
+  variant gpu {
+    let n = size(x, 0)
+    buffer x of input bytes mul(n, 4)
+    buffer y of output bytes mul(n, 4)
+    buffer s bytes mul(n, 4) align 256
+    buffer t bytes mul(n, 4) align 256
+    buffer order bytes 1
+    launch shift grid (8, 1, 1) (read x, write s, 2, n)
+    extern "husk::all_reduce" (read tensor s f32 [n] [1], "sum", [0, 1],
+      write tensor t f32 [n] [1], write tensor order u8 [1] [1])
+    launch shift grid (8, 1, 1) (read t, write y, 0, n)
+    return (tensor y f32 [n] [1])
+  }
+}
+)";
+
 // One rank: an engine with a session.
 class Rank {
  public:
-  Rank(uint32_t rank, const husk_group_id& id, int32_t mode) {
-    std::string text = kSum;
+  Rank(uint32_t rank, const husk_group_id& id, int32_t mode, std::string text = kSum) {
     text.replace(text.find("RANK"), 4, std::to_string(rank));
     file_ = &artifact(text);
     husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
@@ -187,6 +213,47 @@ TEST_P(GroupTest, ARunAfterOneInFlightHasADeadline) {
 TEST_P(GroupTest, ReleasesWithWorkInFlight) {
   with_endless_work([](Rank& rank) { ASSERT_EQ(rank.run(false), HUSK_OK) << rank.error.text; });
 }
+
+// x / 2 + 2 of both ranks, divided by 2, with NCCL and through the memory of the other rank.
+class Between : public FakeTest, public testing::WithParamInterface<bool> {};
+
+TEST_P(Between, ExchangesLieBetweenKernels) {
+  setenv("FAKE_PEERS", GetParam() ? "1" : "0", 1);
+  husk_group_id id;
+  husk_error error = {};
+  ASSERT_EQ(husk_group_id_create(husk_port_cuda(), &id, &error), HUSK_OK) << error.text;
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  {
+    Rank rank(child == 0, id, HUSK_MODE_GRAPH, kBetweenKernels);
+    ASSERT_NE(rank.session, nullptr) << rank.error.text;
+    for (uint32_t run = 0; run < 5; ++run) {
+      fake.fake_schedule(run + 1, 30);
+      EXPECT_EQ(rank.run(true), HUSK_OK) << rank.error.text;
+      EXPECT_EQ(rank.y, (std::array<float, 3>{2.5f, 3, 3.5f}));
+    }
+    EXPECT_EQ(rank.wait(), HUSK_OK) << rank.error.text;
+    husk_session_stats stats = HUSK_SESSION_STATS_INIT;
+    EXPECT_EQ(husk_session_stats_get(rank.session, 0, &stats, &rank.error), HUSK_OK);
+    EXPECT_EQ(stats.runs_as_graph, 5u);
+    EXPECT_EQ(stats.programmatic_edges, 2u);
+    // The port makes a node of a kernel of its own, and a graph in the graph of NCCL's calls.
+    EXPECT_EQ(fake.fake_calls("cuGraphAddChildGraphNode"), GetParam() ? 0u : 1u);
+    EXPECT_EQ(fake.fake_calls("cuGraphAddNode"), GetParam() ? 2u : 0u);
+  }
+  unsetenv("FAKE_PEERS");
+  if (child == 0) {
+    fflush(nullptr);
+    _exit(HasFailure());
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "rank 1 failed: " << status;
+  EXPECT_EQ(fake.fake_live_objects(), 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(, Between, testing::Bool(),
+                         [](const auto& tested) { return tested.param ? "Memory" : "NCCL"; });
 
 INSTANTIATE_TEST_SUITE_P(, GroupTest, testing::Values(HUSK_MODE_LIST, HUSK_MODE_GRAPH),
                          [](const auto& tested) {

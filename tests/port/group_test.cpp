@@ -105,7 +105,7 @@ class CudaGroup : public OverFake {
     husk_op op = HUSK_OP_INIT;
     husk_status status = port->find_op(device, name, &op, &error);
     if (status != HUSK_OK) return status;
-    EXPECT_EQ(op.flags, uint32_t{HUSK_OP_CAPTURABLE});
+    EXPECT_EQ(op.flags, uint32_t{HUSK_OP_CAPTURABLE | HUSK_OP_WAITS_FIRST});
     const husk_op_context context = context_of(op.user, device, stream);
     return (prepares ? op.prepare : op.call)(&context, args.data(),
                                              static_cast<uint32_t>(args.size()), &error);
@@ -572,8 +572,9 @@ TEST_F(CudaPeers, ExchangesWithoutNccl) {
     const Vector<uint16_t> halves = vector<uint16_t>(HUSK_F16, {0x3C00, 0x4000, 0x4200}),  // 1 2 3
         brains = vector<uint16_t>(HUSK_BF16, {0x3F80, 0x4000, 0x4040});
     for (const auto* x : {&halves, &brains})
-      ASSERT_EQ(call("husk::all_reduce", {x->arg(), text("product"), ints(both), x->arg(), token()}),
-                HUSK_OK)
+      ASSERT_EQ(
+          call("husk::all_reduce", {x->arg(), text("product"), ints(both), x->arg(), token()}),
+          HUSK_OK)
           << error.text;
     EXPECT_EQ(values(halves), (std::vector<uint16_t>{0x3C00, 0x4400, 0x4880}));
     EXPECT_EQ(values(brains), (std::vector<uint16_t>{0x3F80, 0x4080, 0x4110}));
@@ -590,7 +591,8 @@ TEST_F(CudaPeers, ExchangesWithoutNccl) {
                    {in.arg(), text("avg"), ints(both), out.arg(), token()}),
               HUSK_OK)
         << error.text;
-    EXPECT_EQ(values(out), rank == 0 ? (std::vector<float>{1, 2, 3}) : (std::vector<float>{4, 5, 6}));
+    EXPECT_EQ(values(out),
+              rank == 0 ? (std::vector<float>{1, 2, 3}) : (std::vector<float>{4, 5, 6}));
     EXPECT_EQ(calls_of_nccl(), calls);
     EXPECT_EQ(wait(), HUSK_OK) << error.text;
   });

@@ -185,8 +185,8 @@ bool read_own(const Reduced& reduced, uint32_t world, Exchange* out) {
 
 husk_status Call::exchange(size_t bytes, size_t in_step, size_t out_step, const Reduced* reduced,
                            bool* is_done) const {
-  Exchange what = {arg(kSelf).data, arg(kOut).data, bytes, in_step, out_step, Exchange::f32,
-                   Exchange::sum,   1};
+  Exchange what = {arg(kSelf).data, arg(kOut).data, bytes,         in_step,
+                   out_step,        Exchange::f32,  Exchange::sum, 1};
   *is_done = group().peers.take(bytes) && (!reduced || read_own(*reduced, group().world, &what));
   if (!*is_done) return HUSK_OK;
   return group().peers.exchange(as_device(context_->device), stream(), what, op_, error_);
@@ -477,13 +477,24 @@ husk_status open_collective(void* handle, OpLibrary* out, husk_error* error) {
   return HUSK_OK;
 }
 
+// An exchange of the port's own waits by itself, and is the only node with programmatic edges.
+constexpr uint32_t kFlags = HUSK_OP_CAPTURABLE | HUSK_OP_WAITS_FIRST;
+
 husk_status find_collective(const char* name, void* state, husk_op* op) {
   for (size_t i = 0; i < std::size(kCollectives); ++i) {
     if (strcmp(name, kCollectives[i].name) != 0) continue;
-    *op = {sizeof(husk_op),          0,       kCollectives[i].name,
-           Rows::kRows[i].call,      state,   Rows::kRows[i].prepare,
-           kCollectives[i].contract, nullptr, HUSK_OP_ON_DEVICE,
-           HUSK_OP_CAPTURABLE,       0,       0};
+    *op = {sizeof(husk_op),
+           0,
+           kCollectives[i].name,
+           Rows::kRows[i].call,
+           state,
+           Rows::kRows[i].prepare,
+           kCollectives[i].contract,
+           nullptr,
+           HUSK_OP_ON_DEVICE,
+           kFlags,
+           0,
+           0};
     return HUSK_OK;
   }
   return HUSK_NOT_FOUND;

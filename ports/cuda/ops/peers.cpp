@@ -75,13 +75,24 @@ bool all_are_ready(const AllRecords& all, uint32_t world) {
   return ready;
 }
 
-CUresult load_kernel(const Driver& driver, Peers* peers) {
-  CUresult result = driver.cuLibraryLoadData(&peers->library, kExchangePtx, nullptr, nullptr, 0,
-                                             nullptr, nullptr, 0);
+// What stands before exchange.ptx.
+constexpr char kPlainHead[] =
+    ".version 7.0\n.target sm_80\n.address_size 64\n"
+    ".func begin() {\nret;\n}\n";
+constexpr char kHeadOfSm90[] =
+    ".version 7.8\n.target sm_90\n.address_size 64\n"
+    ".func begin() {\ngriddepcontrol.launch_dependents;\ngriddepcontrol.wait;\nret;\n}\n";
+
+CUresult load_kernel(const Device& device, Peers* peers) {
+  const Driver& driver = device.driver;
+  char text[sizeof kHeadOfSm90 + sizeof kExchangePtx];
+  strcpy(text, device.major >= 9 ? kHeadOfSm90 : kPlainHead);
+  strcat(text, kExchangePtx);
+  CUresult result = driver.cuLibraryLoadData(&peers->library, text, nullptr, nullptr, 0, nullptr,
+                                             nullptr, 0);
   if (result != CUDA_SUCCESS) return result;
-  CUkernel kernel = nullptr;
-  result = driver.cuLibraryGetKernel(&kernel, peers->library, "husk_exchange");
-  if (result == CUDA_SUCCESS) result = driver.cuKernelGetFunction(&peers->function, kernel);
+  result = driver.cuLibraryGetKernel(&peers->kernel, peers->library, "husk_exchange");
+  if (result == CUDA_SUCCESS) result = driver.cuKernelGetFunction(&peers->function, peers->kernel);
   // The first launch would load the kernel, which a stream that captures does not allow.
   if (result == CUDA_SUCCESS && driver.cuFuncLoad) result = driver.cuFuncLoad(peers->function);
   return result;
@@ -115,7 +126,7 @@ bool prepare(const Device& device, Peers* peers, Record* own) {
       !driver.cuCtxEnablePeerAccess)
     return false;
   if (make_workspace(device, peers) != CUDA_SUCCESS || make_stop(driver, peers) != CUDA_SUCCESS ||
-      load_kernel(driver, peers) != CUDA_SUCCESS)
+      load_kernel(device, peers) != CUDA_SUCCESS)
     return false;
   own->workspace = peers->workspaces[peers->rank];
   return driver.cuIpcGetMemHandle(&own->handle, own->workspace) == CUDA_SUCCESS;
@@ -129,8 +140,8 @@ bool map_one(const Device& device, const Record& own, const Record& theirs, uint
   if (theirs.process == own.process && theirs.process_namespace == own.process_namespace) {
     *address = theirs.workspace;
     if (theirs.context == own.context) return true;
-    const CUresult result =
-        driver.cuCtxEnablePeerAccess(reinterpret_cast<CUcontext>(theirs.context), 0);
+    const CUresult result = driver.cuCtxEnablePeerAccess(
+        reinterpret_cast<CUcontext>(theirs.context), 0);
     return result == CUDA_SUCCESS || result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
   }
   if (driver.cuIpcOpenMemHandle(address, theirs.handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) !=
@@ -203,8 +214,8 @@ husk_status Peers::exchange(const Device& device, CUstream stream, const Exchang
   uint32_t own = rank, count = world, kind = what.kind, how = what.how;
   float scale = what.scale;
   uint32_t is_narrow = (in | out | in_step | out_step) % kUnitBytes != 0;
-  void* params[] = {&in,    &out,         &all, &counter, &stop_word, &in_step, &out_step, &bytes,
-                    &block_units, &own,   &count, &kind,  &how,       &scale,   &is_narrow};
+  void* params[] = {&in,          &out, &all,   &counter, &stop_word, &in_step, &out_step, &bytes,
+                    &block_units, &own, &count, &kind,    &how,       &scale,   &is_narrow};
   const CUresult result = device.driver.cuLaunchKernel(function, blocks, 1, 1, kThreads, 1, 1, 0,
                                                        stream, params, nullptr);
   if (result == CUDA_SUCCESS) return HUSK_OK;

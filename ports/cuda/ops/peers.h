@@ -32,10 +32,15 @@ struct Peers {
   volatile uint32_t* stop;            // kernels end, with wrong results, if it is not 0
   CUdeviceptr stop_address;
   CUlibrary library;
-  CUfunction function;
+  CUkernel kernel;
+  CUfunction function;  // of the device's context
 
   // Whether ranks exchange parts of so many bytes so: each rank finds the same.
   bool take(size_t bytes) const;
+  // Whether a launch is one of the kernel, which waits for the kernel before it by itself.
+  bool is_exchange(const CUDA_KERNEL_NODE_PARAMS_v2& launch) const {
+    return world && (launch.func == function || launch.kern == kernel);
+  }
   // Enqueues the kernel.
   husk_status exchange(const Device& device, CUstream stream, const Exchange& what,
                        const char* thing, husk_error* error) const;

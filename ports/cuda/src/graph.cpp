@@ -5,6 +5,8 @@
 
 #include <husk/detail/struct_size.h>
 
+#include "ops/group.h"
+
 namespace husk::cuda {
 
 CUDA_KERNEL_NODE_PARAMS_v2 kernel_params(const Kernel& kernel, const husk_launch& launch) {
@@ -133,9 +135,10 @@ husk_status reserve(const Device& device, Graph* graph, husk_error* error) {
   return HUSK_OK;
 }
 
-husk_status add_kernel_node(const Device& device, const Graph& graph, const Kernel& kernel,
-                            const husk_launch& launch, const Edges& edges, CUgraphNode* node,
-                            husk_error* error) {
+// `name` is that of the kernel, for an error.
+husk_status add_kernel_node(const Device& device, const Graph& graph, const char* name,
+                            const CUDA_KERNEL_NODE_PARAMS_v2& kernel, const Edges& edges,
+                            CUgraphNode* node, husk_error* error) {
   const Driver& driver = device.driver;
   CUresult result;
   const char* call;
@@ -143,17 +146,16 @@ husk_status add_kernel_node(const Device& device, const Graph& graph, const Kern
     call = "cuGraphAddNode";
     CUgraphNodeParams params = {};
     params.type = CU_GRAPH_NODE_TYPE_KERNEL;
-    params.kernel = kernel_params(kernel, launch);
+    params.kernel = kernel;
     result = driver.cuGraphAddNode(node, graph.graph, edges.nodes, edges.data, edges.count,
                                    &params);
   } else {  // cuGraphAddNode came with CUDA 12.3; without it programmatic edges become full ones
     call = "cuGraphAddKernelNode";
-    const CUDA_KERNEL_NODE_PARAMS_v2 params = kernel_params(kernel, launch);
-    result = driver.cuGraphAddKernelNode(node, graph.graph, edges.nodes, edges.count, &params);
+    result = driver.cuGraphAddKernelNode(node, graph.graph, edges.nodes, edges.count, &kernel);
   }
   if (result == CUDA_SUCCESS) return HUSK_OK;
   return driver_fail(driver, error, result, call, "node %u, kernel '%.50s', grid %u x %u x %u",
-                     graph.count, kernel.symbol, launch.grid[0], launch.grid[1], launch.grid[2]);
+                     graph.count, name, kernel.gridDimX, kernel.gridDimY, kernel.gridDimZ);
 }
 
 husk_status set_node_attributes(const Device& device, const Graph& graph, const Kernel& kernel,
@@ -206,7 +208,8 @@ husk_status graph_add_kernel(void* handle, void* pointer, void* kernel_pointer,
   HUSK_TRY(edges.collect(*graph, from, edge_count, NodeKind::kernel, error));
   HUSK_TRY(reserve(device, graph, error));
   Node node = {};
-  HUSK_TRY(add_kernel_node(device, *graph, kernel, *launch, edges, &node.first, error));
+  HUSK_TRY(add_kernel_node(device, *graph, kernel.symbol, kernel_params(kernel, *launch), edges,
+                           &node.first, error));
   HUSK_TRY(set_node_attributes(device, *graph, kernel, *launch, node.first, error));
   node.last = node.first;
   node.kind = NodeKind::kernel;
@@ -310,6 +313,32 @@ void graph_destroy(void* handle, void* graph) {
   drop_graph(device, static_cast<Graph*>(graph));
 }
 
+// Whether captured work, a graph of one node, is a launch of the kernel with which ranks exchange
+// tensors. That can be a node of the graph itself, and have programmatic edges.
+bool read_exchange(const Device& device, CUgraph captured, CUDA_KERNEL_NODE_PARAMS_v2* launch) {
+  const Driver& driver = device.driver;
+  CUgraphNode node = nullptr;
+  size_t count = 1;
+  return device.group && driver.cuGraphKernelNodeGetParams &&
+         driver.cuGraphGetNodes(captured, &node, &count) == CUDA_SUCCESS &&
+         driver.cuGraphKernelNodeGetParams(node, launch) == CUDA_SUCCESS &&
+         device.group->peers.is_exchange(*launch);
+}
+
+husk_status add_exchange(const Device& device, Graph* graph,
+                         const CUDA_KERNEL_NODE_PARAMS_v2& launch, const husk_graph_edge* from,
+                         uint32_t edge_count, husk_error* error) {
+  Edges edges(device);
+  HUSK_TRY(edges.collect(*graph, from, edge_count, NodeKind::kernel, error));
+  HUSK_TRY(reserve(device, graph, error));
+  Node node = {};
+  HUSK_TRY(add_kernel_node(device, *graph, "husk_exchange", launch, edges, &node.first, error));
+  node.last = node.first;
+  node.kind = NodeKind::kernel;
+  graph->nodes[graph->count++] = node;
+  return HUSK_OK;
+}
+
 }  // namespace
 
 husk_status graph_add_captured(void* handle, void* pointer, void* captured,
@@ -321,12 +350,15 @@ husk_status graph_add_captured(void* handle, void* pointer, void* captured,
   CUgraph child = static_cast<CUgraph>(captured);
   Current current(handle, error);
   HUSK_TRY(current.status);
-  Edges edges(device);
-  HUSK_TRY(edges.collect(*graph, from, edge_count, NodeKind::captured, error));
-  HUSK_TRY(reserve(device, graph, error));
   size_t nodes = 0;
   const char* call = "cuGraphGetNodes";
   CUresult result = driver.cuGraphGetNodes(child, nullptr, &nodes);
+  CUDA_KERNEL_NODE_PARAMS_v2 exchange = {};
+  if (result == CUDA_SUCCESS && nodes == 1 && read_exchange(device, child, &exchange))
+    return add_exchange(device, graph, exchange, from, edge_count, error);
+  Edges edges(device);
+  HUSK_TRY(edges.collect(*graph, from, edge_count, NodeKind::captured, error));
+  HUSK_TRY(reserve(device, graph, error));
   if (result == CUDA_SUCCESS && nodes == 0) return add_empty(device, graph, edges, error);
   Node node = {};
   node.kind = NodeKind::captured;

@@ -146,7 +146,11 @@ enum {
    * memory, has no HUSK_ARG_RESULT, and keeps no pointer to host memory that the work reads when it
    * runs. So the runtime may capture the work of one call and repeat it in place of calling the op:
    * as a part of a graph, or because the application captures the stream. */
-  HUSK_OP_CAPTURABLE = 1
+  HUSK_OP_CAPTURABLE = 1,
+  /** With HUSK_OP_CAPTURABLE: what a call enqueues may be one kernel that waits for the work before
+   * it by itself (programmatic dependent launch). Edges of a graph between it and other kernels are
+   * programmatic then. For ops of a port, which finds out for each call whether it is so. */
+  HUSK_OP_WAITS_FIRST = 2
 };
 
 /** An op. Minimum size: through `user`. Arrays of ops have a stride of the first entry's

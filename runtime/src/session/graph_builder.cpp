@@ -29,11 +29,6 @@ bool captures(const husk_port_graphs& port) {
 
 Step kind_of(const Code& code, uint32_t step) { return static_cast<Step>(code.steps[step].op()); }
 
-bool waits_first(const Code& code, uint32_t step) {
-  return kind_of(code, step) == Step::op_launch &&
-         (code.program->kernels()->Get(code.steps[step].a())->flags() & kPdlWaitFirst);
-}
-
 // Returns whether a tensor has as many elements as its view has room for.
 bool fills_view(const husk_op_arg& tensor, uint64_t view_bytes) {
   uint64_t bytes = husk_dtype_size(static_cast<husk_dtype>(tensor.dtype));
@@ -145,8 +140,12 @@ Graph::Builder::Obstacle Graph::Builder::find_step_obstacle(uint32_t step) const
   return {};
 }
 
+const husk_op& Graph::Builder::op_of(uint32_t step) const {
+  return session_.program->ops[Device::target][code_.steps[step].a()];
+}
+
 Graph::Builder::Obstacle Graph::Builder::find_call_obstacle(uint32_t step) const {
-  const husk_op& op = session_.program->ops[Device::target][code_.steps[step].a()];
+  const husk_op& op = op_of(step);
   if (!(op.flags & HUSK_OP_CAPTURABLE)) return {"an op that is not HUSK_OP_CAPTURABLE", true};
   if (op.pack && frame_.arguments.has_packed()) return {"an op that packs constants", true};
   if (!captures(port_)) return {"an op, whose work the port cannot capture", true};
@@ -320,6 +319,18 @@ Status Graph::Builder::add_steps(uint32_t segment, husk_error* error) {
   return Status::ok;
 }
 
+// Whether a step is a launch, or a call that the port may make one.
+bool Graph::Builder::is_kernel(uint32_t step) const {
+  const Step kind = kind_of(code_, step);
+  return kind == Step::op_launch ||
+         (kind == Step::op_extern && op_of(step).flags & HUSK_OP_WAITS_FIRST);
+}
+
+bool Graph::Builder::waits_first(uint32_t step) const {
+  if (kind_of(code_, step) != Step::op_launch) return is_kernel(step);
+  return code_.program->kernels()->Get(code_.steps[step].a())->flags() & kPdlWaitFirst;
+}
+
 // Collects the edges from earlier steps of the segment. Other segments are ordered by the stream.
 Status Graph::Builder::collect_edges(uint32_t segment, uint32_t step, husk_error* error) {
   const List<Edge>& all = dependences_.edges;
@@ -329,8 +340,7 @@ Status Graph::Builder::collect_edges(uint32_t segment, uint32_t step, husk_error
     if (all[edge_].to < step || from < code_.segments[segment].step_begin()) continue;
     // A kernel that waits first may start before a kernel that it depends on has ended: its wait
     // covers the end of that kernel, and of everything that kernel waited for.
-    const bool early = !session_.options.full_edges && waits_first(code_, step) &&
-                       kind_of(code_, from) == Step::op_launch;
+    const bool early = !session_.options.full_edges && waits_first(step) && is_kernel(from);
     HUSK_TRY(before_.push(session_.allocator(), {graph_.steps_[from].last, early}, error));
     graph_.programmatic_edges += early;
   }

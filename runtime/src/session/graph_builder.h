@@ -35,6 +35,9 @@ class Graph::Builder {
   bool uses_memory_on_demand(uint32_t step) const;
   bool writes_shared_operand(uint32_t step) const;
   bool choose_transfer(uint32_t step, Transfer* out) const;
+  const husk_op& op_of(uint32_t step) const;  // of an extern step
+  bool is_kernel(uint32_t step) const;
+  bool waits_first(uint32_t step) const;
   bool is_prepared(uint32_t step) const { return frame_.prepared[step] != 0; }
   void refuse(uint32_t segment, Obstacle obstacle);
   void refuse(uint32_t segment, uint32_t step, const char* what, const husk_error& why);

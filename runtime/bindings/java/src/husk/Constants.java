@@ -54,6 +54,7 @@ final class Constants {
   static final int HUSK_OP_ON_DEVICE = 0;
   static final int HUSK_OP_ON_HOST = 1;
   static final int HUSK_OP_CAPTURABLE = 1;
+  static final int HUSK_OP_WAITS_FIRST = 2;
   static final int HUSK_IMAGE_ELF = 1;
   static final int HUSK_IMAGE_CUBIN = 2;
   static final int HUSK_IMAGE_PTX = 3;

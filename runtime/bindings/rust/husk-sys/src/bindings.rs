@@ -71,6 +71,7 @@ pub const HUSK_ACCESS_ATOMIC: i32 = 4;
 pub const HUSK_OP_ON_DEVICE: i32 = 0;
 pub const HUSK_OP_ON_HOST: i32 = 1;
 pub const HUSK_OP_CAPTURABLE: i32 = 1;
+pub const HUSK_OP_WAITS_FIRST: i32 = 2;
 pub const HUSK_IMAGE_ELF: i32 = 1;
 pub const HUSK_IMAGE_CUBIN: i32 = 2;
 pub const HUSK_IMAGE_PTX: i32 = 3;

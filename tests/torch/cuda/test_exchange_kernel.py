@@ -1,0 +1,43 @@
+"""The kernel with which ranks exchange tensors (ports/cuda/ops/exchange.ptx), which the driver
+compiles on the machine of a user: the compiler of Triton takes it for each architecture."""
+
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+PORT = pathlib.Path(__file__).resolve().parents[3] / "ports/cuda/ops"
+
+
+def head(name):
+  """What ops/peers.cpp puts before the text."""
+  source = (PORT / "peers.cpp").read_text()
+  lines = re.search(rf"constexpr char {name}\[\] =\n(.*?);\n", source, re.DOTALL)[1]
+  return "".join(re.findall(r'"(.*?)"', lines)).replace(r"\n", "\n")
+
+
+@pytest.mark.parametrize(
+  ("name", "architecture"),
+  [
+    ("kPlainHead", "sm_80"),
+    ("kPlainHead", "sm_89"),
+    ("kHeadOfSm90", "sm_90"),
+    ("kHeadOfSm90", "sm_100"),
+    ("kHeadOfSm90", "sm_120"),
+  ],
+)
+def test_compiles(tmp_path, name, architecture):
+  from triton import knobs
+
+  text = tmp_path / "exchange.ptx"
+  text.write_text(head(name) + (PORT / "exchange.ptx").read_text())
+  is_new = architecture in ("sm_100", "sm_120")
+  compiler = knobs.nvidia.ptxas_blackwell if is_new else knobs.nvidia.ptxas
+  done = subprocess.run(
+    [compiler.path, "-v", f"-arch={architecture}", text, "-o", tmp_path / "exchange.cubin"],
+    capture_output=True,
+    text=True,
+  )
+  assert done.returncode == 0, done.stderr
+  assert "warning" not in done.stderr and " 0 bytes spill stores" in done.stderr, done.stderr
