@@ -662,4 +662,148 @@ TEST_F(CudaPeers, CanBeSwitchedOff) {
   });
 }
 
+// Ranks that have no NCCL, and meet in shared memory of the machine.
+class CudaWithoutNccl : public CudaPeers {
+ protected:
+  void SetUp() override {
+    CudaPeers::SetUp();
+    if (IsSkipped()) return;
+    ASSERT_EQ(cuda::make_meeting_id(&id, &error), HUSK_OK) << error.text;
+  }
+  void TearDown() override {
+    EXPECT_EQ(fake().calls("ncclCommInitRankConfig"), 0u);
+    CudaPeers::TearDown();
+  }
+};
+
+TEST_F(CudaWithoutNccl, ComputesTogether) {
+  on_two_ranks([&](uint32_t rank) {
+    // As long as three exchanges of the kernel's, and a part of one.
+    const size_t size = 3 * (1 << 18) + 5;
+    Vector<float> x = vector<float>(HUSK_F32, std::vector<float>(size, 1 + float(rank)));
+    for (const char* how : {"sum", "max", "min", "product", "avg"}) {
+      const Vector<float> y = vector<float>(HUSK_F32, std::vector<float>(size));
+      ASSERT_EQ(call("husk::all_reduce", {x.arg(), text(how), ints(both), y.arg(), token()}),
+                HUSK_OK)
+          << error.text;
+      const float right = *how == 's' ? 3 : *how == 'a' ? 1.5f : strcmp(how, "min") == 0 ? 1 : 2;
+      EXPECT_EQ(values(y), std::vector<float>(size, right)) << how;
+    }
+    const Vector<int64_t> four = vector<int64_t>(HUSK_I64, {1, 2, 3 + int64_t(rank), 4}),
+                          other = vector<int64_t>(HUSK_I64, {0, 0, 0, 0}),
+                          eight = vector<int64_t>(HUSK_I64, std::vector<int64_t>(8));
+    const std::vector<int64_t> none;
+    ASSERT_EQ(call("husk::all_to_all_single",
+                   {four.arg(), ints(none), ints(none), ints(both), other.arg(), token()}),
+              HUSK_OK)
+        << error.text;
+    EXPECT_EQ(values(other),
+              rank == 0 ? (std::vector<int64_t>{1, 2, 1, 2}) : (std::vector<int64_t>{3, 4, 4, 4}));
+    ASSERT_EQ(call("husk::all_gather_into_tensor", {four.arg(), ints(both), eight.arg(), token()}),
+              HUSK_OK)
+        << error.text;
+    EXPECT_EQ(values(eight), (std::vector<int64_t>{1, 2, 3, 4, 1, 2, 4, 4}));
+    EXPECT_EQ(wait(), HUSK_OK) << error.text;
+  });
+}
+
+TEST_F(CudaWithoutNccl, RefusesWhatItCannotDo) {
+  on_two_ranks([&](uint32_t rank) {
+    if (rank == 1) return;
+    const Vector<int32_t> x = vector<int32_t>(HUSK_I32, {1, 2, 3, 4});
+    const std::vector<int64_t> uneven = {1, 3};
+    const auto refused = [&](const char* name, const std::vector<husk_op_arg>& args) {
+      for (const bool prepares : {true, false}) {
+        EXPECT_EQ(call(name, args, prepares), HUSK_UNSUPPORTED) << name;
+        EXPECT_TRUE(error_says("of i32: ranks without NCCL reduce f32, f16 and bf16"))
+            << error.text;
+      }
+    };
+    const husk_op_arg t = token(), a = x.arg(), all = ints(both);
+    refused("husk::all_reduce", {a, text("sum"), all, a, t});
+    refused("husk::broadcast", {a, integer(1), all, a, t});
+    refused("husk::all_to_all_single", {a, ints(uneven), ints(uneven), all, a, t});
+    refused("husk::send", {a, integer(1), t});
+  });
+}
+
+TEST_F(CudaWithoutNccl, Agrees) {
+  on_two_ranks([&](uint32_t rank) {
+    uint8_t bytes[32] = {7};
+    for (int i = 0; i < 5; ++i)
+      EXPECT_EQ(port->agree(device, bytes, &error), HUSK_OK) << error.text;
+    bytes[31] = static_cast<uint8_t>(rank);
+    EXPECT_EQ(port->agree(device, bytes, &error), HUSK_INVALID_ARGUMENT);
+    EXPECT_TRUE(error_says("have different ones")) << error.text;
+    EXPECT_EQ(sum(), HUSK_OK) << error.text;
+    EXPECT_EQ(wait(), HUSK_OK) << error.text;
+  });
+}
+
+TEST_F(CudaWithoutNccl, AWaitHasADeadline) {
+  on_two_ranks([&](uint32_t rank) {
+    ASSERT_EQ(sum(), HUSK_OK) << error.text;
+    ASSERT_EQ(wait(), HUSK_OK) << error.text;
+    cuda::as_device(device).group->timeout_ms = kShort;
+    if (rank == 1) return;
+    setenv("FAKE_NCCL_STALL", "1", 1);
+    ASSERT_EQ(sum(), HUSK_OK) << error.text;
+    EXPECT_EQ(wait(), HUSK_DEVICE);
+    EXPECT_TRUE(error_says("did not end within 200 ms, and was ended: another rank is late"))
+        << error.text;
+    EXPECT_EQ(fake().pending(), 0u);
+    EXPECT_EQ(sum(), HUSK_DEVICE);
+    EXPECT_TRUE(error_says("the group of ranks is of no more use")) << error.text;
+    EXPECT_EQ(port->agree(device, id.bytes, &error), HUSK_DEVICE);
+    EXPECT_TRUE(error_says("the group of ranks is of no more use")) << error.text;
+    unsetenv("FAKE_NCCL_STALL");
+  });
+  EXPECT_EQ(fake().live_objects(), 0u);
+}
+
+TEST_F(CudaWithoutNccl, MissesRanksThatDoNotCome) {
+  const uint64_t live = fake().live_objects();
+  const int host_live = memory.live;
+  EXPECT_EQ(join(0, 2, 100), HUSK_DEVICE);
+  EXPECT_TRUE(error_says("rank 1 did not come within 100 ms husk_engine_options.group_timeout_ms"))
+      << error.text;
+  EXPECT_EQ(join(0, 9), HUSK_UNSUPPORTED);
+  EXPECT_TRUE(error_says("a group of 9 ranks without NCCL: it has at most 8")) << error.text;
+  // Another world, and a rank that is there already.
+  for (const uint32_t rank : {1u, 0u}) {
+    ASSERT_EQ(cuda::make_meeting_id(&id, &error), HUSK_OK);
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    const husk_status status = child == 0 ? join(0, 2, 1000) : join(rank, 2 + rank, 1000);
+    const char* words = rank == 1 ? "has a world of" : "joined with this id already";
+    const bool is_named = strstr(error.text, words);
+    // One finds the fault, and the other one may wait in vain.
+    if (child == 0) _exit(status == HUSK_OK ? 2 : is_named);
+    int ended = 0;
+    waitpid(child, &ended, 0);
+    ASSERT_TRUE(WIFEXITED(ended) && WEXITSTATUS(ended) != 2);
+    EXPECT_NE(status, HUSK_OK);
+    EXPECT_TRUE(is_named || WEXITSTATUS(ended) == 1) << error.text;
+  }
+  EXPECT_EQ(fake().live_objects(), live);
+  EXPECT_EQ(memory.live, host_live);
+}
+
+TEST_F(CudaWithoutNccl, NeedsTheMemoryOfTheOthers) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  fake().fail_call("cuIpcOpenMemHandle", 1, cuda::CUDA_ERROR_NOT_SUPPORTED);
+  const husk_status status = join(child == 0);
+  EXPECT_EQ(status, HUSK_UNSUPPORTED);
+  EXPECT_TRUE(error_says("their devices do not reach the memory of each other; install NVIDIA's"))
+      << error.text;
+  if (child == 0) {
+    fflush(nullptr);
+    _exit(HasFailure());
+  }
+  int ended = 0;
+  waitpid(child, &ended, 0);
+  EXPECT_TRUE(WIFEXITED(ended) && WEXITSTATUS(ended) == 0) << ended;
+}
+
 }  // namespace husk::port_test

@@ -108,6 +108,9 @@ class Call {
 
   husk_error* error() const { return error_; }
   const char* op() const { return op_; }
+  bool has_nccl() const { return group().nccl.library; }
+  // Fails if there is no NCCL, for what the port does not do itself.
+  husk_status need_nccl() const;
 
  private:
   const char* op_;
@@ -140,28 +143,6 @@ husk_status Call::read_moved(Name name, uint64_t elements, size_t* bytes) const 
   return HUSK_OK;
 }
 
-husk_status Call::read_reduced(uint64_t elements, Reduced* out) const {
-  const husk_op_arg& reduce = arg(kReduce);
-  const ReductionName* found = nullptr;
-  for (const ReductionName& row : kReductions)
-    if (reduce.kind == HUSK_ARG_STRING && strcmp(reduce.string, row.name) == 0) found = &row;
-  if (!found) return refuse(kReduce, HUSK_UNSUPPORTED, "is not sum, avg, product, min or max");
-  const int32_t dtype = arg(kSelf).dtype;
-  for (const NumberType& row : kNumbers) {
-    if (row.dtype != dtype) continue;
-    // The sum of bools is their union. Complex numbers have no order, and pairs no product.
-    out->how = dtype == HUSK_BOOL && found->how == ncclSum ? ncclMax : found->how;
-    if ((dtype == HUSK_BOOL && found->how == ncclAvg) ||
-        (row.width == 2 && found->how != ncclSum && found->how != ncclAvg))
-      break;
-    out->type = row.type;
-    out->count = elements * static_cast<uint64_t>(row.width);
-    return HUSK_OK;
-  }
-  return fail(error_, HUSK_UNSUPPORTED, "%s: argument self has dtype %s, of which NCCL has no %s",
-              op_, detail::element_name(dtype), found->name);
-}
-
 // The same reduction in the kernel of the port. False if it has none.
 bool read_own(const Reduced& reduced, uint32_t world, Exchange* out) {
   switch (reduced.type) {
@@ -183,12 +164,44 @@ bool read_own(const Reduced& reduced, uint32_t world, Exchange* out) {
   return true;
 }
 
+husk_status Call::read_reduced(uint64_t elements, Reduced* out) const {
+  const husk_op_arg& reduce = arg(kReduce);
+  const ReductionName* found = nullptr;
+  for (const ReductionName& row : kReductions)
+    if (reduce.kind == HUSK_ARG_STRING && strcmp(reduce.string, row.name) == 0) found = &row;
+  if (!found) return refuse(kReduce, HUSK_UNSUPPORTED, "is not sum, avg, product, min or max");
+  const int32_t dtype = arg(kSelf).dtype;
+  for (const NumberType& row : kNumbers) {
+    if (row.dtype != dtype) continue;
+    // The sum of bools is their union. Complex numbers have no order, and pairs no product.
+    out->how = dtype == HUSK_BOOL && found->how == ncclSum ? ncclMax : found->how;
+    if ((dtype == HUSK_BOOL && found->how == ncclAvg) ||
+        (row.width == 2 && found->how != ncclSum && found->how != ncclAvg))
+      break;
+    out->type = row.type;
+    out->count = elements * static_cast<uint64_t>(row.width);
+    Exchange own;
+    return read_own(*out, group().world, &own) ? HUSK_OK : need_nccl();
+  }
+  return fail(error_, HUSK_UNSUPPORTED, "%s: argument self has dtype %s, of which NCCL has no %s",
+              op_, detail::element_name(dtype), found->name);
+}
+
+husk_status Call::need_nccl() const {
+  if (has_nccl()) return HUSK_OK;
+  return fail(error_, HUSK_UNSUPPORTED,
+              "%s of %s: ranks without NCCL reduce f32, f16 and bf16, gather, and exchange equal "
+              "parts, nothing else: install NVIDIA's NCCL 2",
+              op_, detail::element_name(args_[0].dtype));
+}
+
 husk_status Call::exchange(size_t bytes, size_t in_step, size_t out_step, const Reduced* reduced,
                            bool* is_done) const {
   Exchange what = {arg(kSelf).data, arg(kOut).data, bytes,         in_step,
                    out_step,        Exchange::f32,  Exchange::sum, 1};
-  *is_done = group().peers.take(bytes) && (!reduced || read_own(*reduced, group().world, &what));
-  if (!*is_done) return HUSK_OK;
+  const bool is_reducible = !reduced || read_own(*reduced, group().world, &what);
+  *is_done = is_reducible && (!has_nccl() || group().peers.take(bytes));
+  if (!*is_done) return need_nccl();
   return group().peers.exchange(as_device(context_->device), stream(), what, op_, error_);
 }
 
@@ -294,6 +307,7 @@ husk_status broadcast(const Call& call, bool only_checks, ncclResult_t* result) 
   HUSK_TRY(call.read_moved(kSelf, elements, &bytes));
   HUSK_TRY(call.read_rank(kSource, &source));
   HUSK_TRY(call.check_ranks());
+  HUSK_TRY(call.need_nccl());
   if (only_checks || is_nothing(bytes)) return HUSK_OK;
   *result = call.group().nccl.ncclBroadcast(call.arg(kSelf).data, call.arg(kOut).data, bytes,
                                             ncclUint8, source, call.group().comm, call.stream());
@@ -327,10 +341,19 @@ husk_status all_to_all(const Call& call, bool only_checks, ncclResult_t* result)
   HUSK_TRY(check_rows(call, kInputSizes, kSelf, &sent_row));
   HUSK_TRY(check_rows(call, kOutputSizes, kOut, &received_row));
   HUSK_TRY(call.check_ranks());
-  if (only_checks) return HUSK_OK;
   const DeviceGroup& group = call.group();
   const husk_op_arg &in = call.arg(kSelf), &out = call.arg(kOut);
   const husk_op_arg &sent = call.arg(kInputSizes), &received = call.arg(kOutputSizes);
+  // Without sizes, each rank has equal parts for all others, and all ranks have parts of that size.
+  const bool are_equal = sent.count == 0 && received.count == 0;
+  if (!are_equal) HUSK_TRY(call.need_nccl());
+  if (only_checks) return HUSK_OK;
+  if (are_equal && in.rank > 0) {
+    const size_t part = sent_row * static_cast<uint64_t>(in.sizes[0]) / group.world;
+    bool is_done = part == 0;
+    if (!is_done) HUSK_TRY(call.exchange(part, part, part, nullptr, &is_done));
+    if (is_done) return HUSK_OK;
+  }
   const auto bytes_of = [&](const husk_op_arg& list, const husk_op_arg& tensor, uint64_t row,
                             uint32_t rank) {
     return row * static_cast<uint64_t>(list.count        ? list.sizes[rank]
@@ -364,6 +387,7 @@ husk_status read_transfer(const Call& call, Name tensor, Name rank, bool only_ch
   HUSK_TRY(call.read_tensor(tensor, &elements));
   HUSK_TRY(call.read_moved(tensor, elements, bytes));
   HUSK_TRY(call.read_rank(rank, peer));
+  HUSK_TRY(call.need_nccl());
   if (only_checks) *bytes = 0;
   return HUSK_OK;
 }

@@ -1,13 +1,11 @@
 #include "ops/group.h"
 
-#include <sched.h>
-
 #include <cstring>
-#include <ctime>
 
 #include <husk/detail/struct_size.h>
 
 #include "ops/arguments.h"
+#include "ops/turns.h"
 
 namespace husk::cuda {
 
@@ -15,22 +13,6 @@ namespace {
 
 constexpr uint32_t kMaxWorld = 65536;
 constexpr size_t kAgreedBytes = 32;
-// A wait asks without a pause for about a millisecond, then it sleeps between two questions.
-constexpr uint32_t kBusyTurns = 2000, kTurnsBetweenChecks = 64;
-constexpr long kSleepNanoseconds = 20000;
-
-int64_t milliseconds() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1000000;
-}
-
-void pause(uint32_t turn) {
-  const timespec time = {0, kSleepNanoseconds};
-  if (turn > kBusyTurns) nanosleep(&time, nullptr);
-}
-
-const char* nccl_path(const husk_cuda_options& options) { return options.nccl; }
 
 // Joins by the id, or takes the communicator of the application.
 husk_status open_comm(const Device& device, const husk_port_group& request, DeviceGroup* group,
@@ -54,7 +36,6 @@ husk_status open_comm(const Device& device, const husk_port_group& request, Devi
   static_assert(sizeof id == sizeof request.id->bytes);
   memcpy(&id, request.id->bytes, sizeof id);
   ncclConfig_t config = kNcclConfig;
-  group->is_own = true;
   const ncclResult_t result = nccl.ncclCommInitRankConfig(
       &group->comm, static_cast<int>(request.world), id, static_cast<int>(request.rank), &config);
   if (!group->comm)
@@ -62,13 +43,26 @@ husk_status open_comm(const Device& device, const husk_port_group& request, Devi
   return group->settle(result, "ncclCommInitRankConfig", "a group of ranks", error);
 }
 
-// Brings `own`, kRankRecordBytes bytes, from each rank to each other one, by NCCL. `all` has those
-// of all ranks then.
+// Ends the group if what all of its ranks do together has failed.
+husk_status ended_by(DeviceGroup& group, husk_status status) {
+  const Lock lock(&group.mutex);
+  if (status != HUSK_OK) group.abort();
+  return status;
+}
+
+// Brings `own`, kRankRecordBytes bytes, from each rank to each other one. `all` has those of all
+// ranks then.
 husk_status gather_records(const Device& device, DeviceGroup& group, const char* thing,
                            const void* own, void* all, husk_error* error) {
   const Driver& driver = device.driver;
   const CUstream stream = device.private_stream;
   const CUdeviceptr place = group.memory + group.rank * kRankRecordBytes;
+  {
+    const Lock lock(&group.mutex);
+    HUSK_TRY(group.check(thing, error));
+  }
+  if (!group.nccl.library)
+    return ended_by(group, group.meeting.gather(own, all, group.timeout_ms, error));
   {
     const Lock lock(&group.mutex);
     HUSK_TRY(group.check(thing, error));
@@ -90,33 +84,42 @@ husk_status gather_records(const Device& device, DeviceGroup& group, const char*
 
 constexpr const char* kJoin = "husk_engine_create";
 
+// Lets the ranks know one another.
 husk_status open_members(Device& device, DeviceGroup* group, husk_error* error) {
   const CUresult result = device.driver.cuMemAlloc(&group->memory, group->world * kRankRecordBytes);
   if (result != CUDA_SUCCESS)
     return driver_fail(device.driver, error, result, "cuMemAlloc", "a group of %u ranks",
                        group->world);
-  if (device.options.no_peer_memory) return HUSK_OK;
+  if (device.options.no_peer_memory && group->nccl.library) return HUSK_OK;
   const Gather gather = {&device, [](void* of, const void* own, void* all, husk_error* why) {
                            const Device& one = *static_cast<Device*>(of);
                            return gather_records(one, *one.group, kJoin, own, all, why);
                          }};
-  return open_peers(device, group->rank, group->world, gather, &group->peers, error);
+  HUSK_TRY(open_peers(device, group->rank, group->world, gather, &group->peers, error));
+  if (group->nccl.library || group->peers.world) return HUSK_OK;
+  return fail(error, HUSK_UNSUPPORTED,
+              "a group of ranks without NCCL: their devices do not reach the memory of each other; "
+              "install NVIDIA's NCCL 2");
 }
 
 // The device has the group already, but only for this function.
 husk_status open_group(Device& device, const husk_port_group& request, DeviceGroup* group,
                        husk_error* error) {
-  HUSK_TRY(open_nccl(nccl_path(device.options), &group->nccl, error));
+  const bool has_nccl = device.options.nccl_comm || !is_meeting_id(*request.id);
+  if (has_nccl) HUSK_TRY(open_nccl(device.options.nccl, &group->nccl, error));
   group->rank = request.rank;
   group->world = request.world;
   group->timeout_ms = request.timeout_ms;
-  husk_status status = open_comm(device, request, group, error);
+  group->is_own = !device.options.nccl_comm;
+  husk_status status = has_nccl ? open_comm(device, request, group, error)
+                                : group->meeting.open(request, error);
   if (status == HUSK_OK) status = open_members(device, group, error);
   if (status == HUSK_OK) return HUSK_OK;
   if (group->memory) device.driver.cuMemFree(group->memory);
   group->abort();
   group->wait_for_abort();
-  close_nccl(&group->nccl);
+  if (group->nccl.library) close_nccl(&group->nccl);
+  group->meeting.close();
   return status;
 }
 
@@ -129,7 +132,7 @@ void* end(void* of) {
 }  // namespace
 
 husk_status DeviceGroup::check(const char* thing, husk_error* error) const {
-  if (comm) return HUSK_OK;
+  if (!is_over) return HUSK_OK;
   return fail(error, HUSK_DEVICE,
               "%s: the group of ranks is of no more use after a failure: release the sessions, "
               "programs and engines of all ranks",
@@ -170,6 +173,7 @@ void DeviceGroup::abort() {
     }
   }
   comm = nullptr;
+  is_over = true;
 }
 
 void DeviceGroup::wait_for_abort() {
@@ -181,7 +185,10 @@ husk_status group_id(void* user, husk_group_id* id, husk_error* error) {
   husk_cuda_options options = HUSK_CUDA_OPTIONS_INIT;
   if (user) detail::read_struct(*static_cast<const husk_cuda_options*>(user), &options);
   Nccl nccl;
-  HUSK_TRY(open_nccl(nccl_path(options), &nccl, error));
+  const husk_status opened = open_nccl(options.nccl, &nccl, error);
+  // Ranks may be able to do without it, if the application does not name one.
+  if (opened == HUSK_UNSUPPORTED && !options.nccl) return make_meeting_id(id, error);
+  HUSK_TRY(opened);
   ncclUniqueId unique;
   const ncclResult_t result = nccl.ncclGetUniqueId(&unique);
   husk_status status = HUSK_OK;
@@ -241,7 +248,7 @@ void group_close(void* handle) {
   if (!group) return;
   Current current(handle);
   unmap_peers(device, &group->peers);
-  if (group->comm && group->peers.imported) {
+  if (!group->is_over && group->peers.imported) {
     // Memory must outlive its mappings in other processes, so this waits for the other ranks.
     husk_error ignored;
     uint8_t own[kRankRecordBytes] = {}, all[kMaxPeers * kRankRecordBytes];
@@ -257,7 +264,8 @@ void group_close(void* handle) {
   }
   group->wait_for_abort();
   if (group->memory) device.driver.cuMemFree(group->memory);
-  close_nccl(&group->nccl);
+  if (group->nccl.library) close_nccl(&group->nccl);
+  group->meeting.close();
   pthread_mutex_destroy(&group->mutex);
   release(device, group);
   device.group = nullptr;
@@ -270,6 +278,7 @@ constexpr const char* kWait = "the wait for a stream";
 // Ends the group if NCCL has found that a rank failed.
 husk_status check_ranks(DeviceGroup& group, husk_error* error) {
   HUSK_TRY(group.check(kWait, error));
+  if (!group.comm) return HUSK_OK;
   ncclResult_t failed = ncclSuccess;
   const ncclResult_t asked = group.nccl.ncclCommGetAsyncError(group.comm, &failed);
   if (asked != ncclSuccess) failed = asked;
@@ -322,7 +331,7 @@ husk_status group_wait(const Device& device, Awaited awaited, bool is_of_run, hu
   bool has_failed = false;
   {
     const Lock lock(&group.mutex);
-    has_failed = !group.comm;
+    has_failed = group.is_over;
   }
   const CUresult result = ask_until(device, awaited, [&] {
     const Lock lock(&group.mutex);

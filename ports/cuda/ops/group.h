@@ -1,21 +1,24 @@
 // The group of ranks that a device has joined: a communicator of NCCL, and the memory of the other
-// ranks if it can be reached.
+// ranks if it can be reached; or that memory alone if there is no NCCL.
 #pragma once
 
 #include "device.h"
+#include "ops/meeting.h"
 #include "ops/nccl.h"
 #include "ops/peers.h"
 
 namespace husk::cuda {
 
 struct DeviceGroup {
-  Nccl nccl;
-  ncclComm_t comm;  // null after the group has failed
+  Nccl nccl;        // `library` is null if there is none
+  Meeting meeting;  // without NCCL
+  bool is_over;     // the group has failed
+  ncclComm_t comm;  // null after that, and without NCCL
   bool is_own;      // false if the application brought the communicator
   uint32_t rank, world, timeout_ms;
   Peers peers;
   CUdeviceptr memory;     // a record for each rank, of gather_records
-  pthread_mutex_t mutex;  // guards `comm`, which has one caller at a time
+  pthread_mutex_t mutex;  // guards `is_over`, and `comm`, which has one caller at a time
   ncclComm_t ended;       // what the thread `ender` aborts, or null
   pthread_t ender;
 

@@ -201,6 +201,21 @@ bool Peers::take(size_t bytes) const { return world && bytes * (world - 1) <= kM
 
 husk_status Peers::exchange(const Device& device, CUstream stream, const Exchange& what,
                             const char* thing, husk_error* error) const {
+  for (size_t at = 0; at < what.bytes; at += kMostBytes) {
+    Exchange piece = what;
+    piece.in = static_cast<const char*>(what.in) + at;
+    piece.out = static_cast<char*>(what.out) + at;
+    if (what.bytes - at < kMostBytes)
+      piece.bytes = what.bytes - at;
+    else
+      piece.bytes = kMostBytes;
+    HUSK_TRY(launch(device, stream, piece, thing, error));
+  }
+  return HUSK_OK;
+}
+
+husk_status Peers::launch(const Device& device, CUstream stream, const Exchange& what,
+                          const char* thing, husk_error* error) const {
   const auto units = static_cast<uint32_t>((what.bytes + kUnitBytes - 1) / kUnitBytes);
   uint32_t block_units = kThreads;
   if (units > kBlocks * kThreads) block_units = (units + kBlocks - 1) / kBlocks;

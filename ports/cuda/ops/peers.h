@@ -35,15 +35,17 @@ struct Peers {
   CUkernel kernel;
   CUfunction function;  // of the device's context
 
-  // Whether ranks exchange parts of so many bytes so: each rank finds the same.
+  // Whether parts of so many bytes are faster so than by NCCL: each rank finds the same.
   bool take(size_t bytes) const;
   // Whether a launch is one of the kernel, which waits for the kernel before it by itself.
   bool is_exchange(const CUDA_KERNEL_NODE_PARAMS_v2& launch) const {
     return world && (launch.func == function || launch.kern == kernel);
   }
-  // Enqueues the kernel.
+  // Enqueues the kernel, several times for parts of more than 1 MiB.
   husk_status exchange(const Device& device, CUstream stream, const Exchange& what,
                        const char* thing, husk_error* error) const;
+  husk_status launch(const Device& device, CUstream stream, const Exchange& what, const char* thing,
+                     husk_error* error) const;
 };
 
 // What a rank tells the others.

@@ -65,7 +65,8 @@ typedef struct husk_cuda_options {
   const char* cufft;
   /** As `cublas`: a libcusolver of CUDA 12 or later, for `linalg="cusolver"`. */
   const char* cusolver;
-  /** As `cublas`: a libnccl of version 2, for programs of several ranks. NULL: "libnccl.so.2". */
+  /** As `cublas`: a libnccl of version 2, for programs of several ranks. NULL: "libnccl.so.2", and
+   * if there is none, ranks of one machine whose devices reach each other's memory do without. */
   const char* nccl;
   /** NULL; or an ncclComm_t of the application, which the port uses in place of one of its own. It
    * must outlive the engine, and its rank and size must be those of husk_engine_options, whose

@@ -1,0 +1,33 @@
+// Where the ranks of a group meet if there is no NCCL: shared memory of one machine, through which
+// each rank tells the others where its device's memory is.
+#pragma once
+
+#include "device.h"
+#include "ops/peers.h"
+
+namespace husk::cuda {
+
+// An id of a group that meets so. It names the shared memory.
+[[nodiscard]] husk_status make_meeting_id(husk_group_id* id, husk_error* error);
+bool is_meeting_id(const husk_group_id& id);
+
+struct SharedMeeting;
+
+class Meeting {
+ public:
+  // Comes to the meeting, and waits for the other ranks.
+  husk_status open(const husk_port_group& request, husk_error* error);
+  void close();
+  // Brings a record of kRankRecordBytes from each rank to each other one. All ranks call it equally
+  // often.
+  husk_status gather(const void* own, void* all, uint32_t timeout_ms, husk_error* error);
+
+ private:
+  husk_status attach(const husk_group_id& id, husk_error* error);
+  husk_status wait_for(uint32_t rank, uint32_t timeout_ms, husk_error* error) const;
+
+  SharedMeeting* shared_;  // null if there is no meeting
+  uint32_t rank_, world_, rounds_;
+};
+
+}  // namespace husk::cuda
