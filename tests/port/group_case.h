@@ -1,0 +1,140 @@
+// Ranks of the CUDA port on the fake driver. They are processes, since the fake driver runs the
+// work of a process under one lock.
+#pragma once
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <thread>
+
+#include "op_case.h"
+#include "ops/group.h"
+
+namespace husk::port_test {
+
+inline husk_op_arg token() {
+  static uint8_t byte;
+  static constexpr int64_t kOne = 1;
+  return tensor_arg(HUSK_ACCESS_WRITE, HUSK_U8, 1, &byte, &kOne, &kOne);
+}
+
+// A vector in device memory.
+template <class T>
+struct Vector {
+  int32_t dtype;
+  int64_t size;
+  T* memory;
+  husk_op_arg arg() const {
+    static constexpr int64_t kOne = 1;
+    return tensor_arg(HUSK_ACCESS_READ | HUSK_ACCESS_WRITE, dtype, 1, memory, &size, &kOne);
+  }
+};
+
+class CudaGroup : public OverFake {
+ protected:
+  void SetUp() override {
+    OverFake::SetUp();
+    if (IsSkipped()) return;
+    ASSERT_EQ(port->group_id(nullptr, &id, &error), HUSK_OK) << error.text;
+  }
+
+  // Runs `body` as rank 0 here and as rank 1 in another process, whose failures count.
+  void on_two_ranks(const std::function<void(uint32_t rank)>& body, uint32_t timeout = 20000) {
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      run(1, timeout, body);
+      fflush(nullptr);
+      _exit(HasFailure());
+    }
+    run(0, timeout, body);
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "rank 1 failed: " << status;
+  }
+  // Runs `body` on rank 0 of a group where NCCL's work never ends, since rank 1 is gone and NCCL
+  // does not notice. Ranks have time to join; the deadline is short afterwards.
+  void on_rank_0_with_endless_work(const std::function<void()>& body) {
+    fake().reset();
+    ASSERT_EQ(port->group_id(nullptr, &id, &error), HUSK_OK) << error.text;
+    on_two_ranks([&](uint32_t rank) {
+      ASSERT_EQ(sum(), HUSK_OK) << error.text;
+      ASSERT_EQ(wait(), HUSK_OK) << error.text;
+      if (rank == 1) return;
+      cuda::as_device(device).group->timeout_ms = kShort;
+      setenv("FAKE_NCCL_STALL", "1", 1);
+      body();
+      unsetenv("FAKE_NCCL_STALL");
+    });
+    // Everything is closed.
+    EXPECT_EQ(fake().live_objects(), 0u);
+    EXPECT_EQ(memory.live, 0);
+    ASSERT_EQ(open(), HUSK_OK) << error.text;
+    ASSERT_EQ(port->stream_create(device, &stream, &error), HUSK_OK) << error.text;
+  }
+  // The group was ended, once, and so was its work. A wait for an event leaves the work behind it.
+  void expect_late(bool is_of_stream = true) {
+    EXPECT_TRUE(
+        error_says("did not end within 200 ms, and was ended: another rank is late "
+                   "husk_engine_options.group_timeout_ms"))
+        << error.text;
+    expect_one_abort();
+    if (is_of_stream) {
+      EXPECT_EQ(fake().pending(), 0u);
+    }
+  }
+  // NCCL's abort has a thread of its own, which may still be on its way.
+  void expect_one_abort() {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (fake().calls("ncclCommAbort") == 0 && std::chrono::steady_clock::now() < until)
+      std::this_thread::yield();
+    EXPECT_EQ(fake().calls("ncclCommAbort"), 1u);
+  }
+  husk_status join(uint32_t rank, uint32_t world = 2, uint32_t timeout = 20000) {
+    const husk_port_group group = {sizeof group, rank, world, timeout, &id};
+    return port->join(device, &group, &error);
+  }
+  husk_status call(const char* name, const std::vector<husk_op_arg>& args, bool prepares = false) {
+    husk_op op = HUSK_OP_INIT;
+    husk_status status = port->find_op(device, name, &op, &error);
+    if (status != HUSK_OK) return status;
+    EXPECT_EQ(op.flags, uint32_t{HUSK_OP_CAPTURABLE | HUSK_OP_WAITS_FIRST});
+    const husk_op_context context = context_of(op.user, device, stream);
+    return (prepares ? op.prepare : op.call)(&context, args.data(),
+                                             static_cast<uint32_t>(args.size()), &error);
+  }
+  template <class T>
+  Vector<T> vector(int32_t dtype, const std::vector<T>& values) {
+    return {dtype, static_cast<int64_t>(values.size()), device_array(values)};
+  }
+  template <class T>
+  std::vector<T> values(const Vector<T>& vector) {
+    return read(vector.memory, static_cast<size_t>(vector.size));
+  }
+  husk_status sum(int64_t size = 3) {
+    Vector<float> x = vector(HUSK_F32, std::vector<float>(static_cast<size_t>(size), 1));
+    return call("husk::all_reduce", {x.arg(), text("sum"), ints(both), x.arg(), token()});
+  }
+  husk_status wait() { return port->stream_wait(device, stream, &error); }
+
+  static constexpr uint32_t kShort = 200;
+  husk_group_id id = {};
+  const std::vector<int64_t> both = {0, 1};
+
+ private:
+  void run(uint32_t rank, uint32_t timeout, const std::function<void(uint32_t rank)>& body) {
+    ASSERT_EQ(join(rank, 2, timeout), HUSK_OK) << error.text;
+    body(rank);
+    free_memory();
+    port->stream_destroy(device, stream);
+    stream = nullptr;
+    close();
+  }
+};
+
+// Ranks that reach the memory of each other, or not.
+
+}  // namespace husk::port_test
