@@ -356,6 +356,18 @@ def failures(rank, options, port, folder):
     rank, "wrong world", lambda: engine_of(rank, options, device, options.ranks + rank, 3)
   )
   dist.barrier()
+  # An id that is used twice.
+  own = [husk.group_id(options.device) if rank == 0 else None]
+  dist.broadcast_object_list(own, src=0)
+  joins = functools.partial(
+    *(husk.Engine, device),
+    **{"rank": rank, "world": options.ranks, "group": own[0], "group_timeout_ms": 4000},
+  )
+  engine = joins()
+  dist.barrier()
+  good &= expect_error(rank, "id used twice", joins)
+  del engine
+  dist.barrier()
   # A rank that is killed.
   engine = engine_of(rank, options, device, seconds=5)
   session = husk.load(file(), engine=engine).session()
