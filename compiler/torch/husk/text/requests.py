@@ -110,6 +110,7 @@ class Request:
     self.slot = -1  # while it has one
     self.adapter = 0  # its number
     self.images: PromptImages | None = None  # of the prompt
+    self.source: Any = None  # of the encoder: tokens or features, as a NumPy array
     self.taken = 0  # how many tokens of the prompt the cache has
     self._ends = ends
     self._decoder = Decoder(tokenizer) if tokenizer is not None else None
