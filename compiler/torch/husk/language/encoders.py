@@ -85,7 +85,7 @@ def _of_features(model: Any, name: str | None, start: tuple[int, ...]) -> Kind:
     parameter = next(model.parameters())
     with torch.no_grad(), contextlib.suppress(ValueError, RuntimeError):
       zeros = torch.zeros(1, *shape, dtype=parameter.dtype, device=parameter.device)
-      if model.get_encoder()(zeros).last_hidden_state.shape[1] == positions:
+      if model.get_encoder()(**{name: zeros}).last_hidden_state.shape[1] == positions:
         return Kind(positions, start, shape)
   raise Unsupported(
     f"the architecture {model.config.model_type!r} has an encoder whose input ({name}) the export "
@@ -377,13 +377,18 @@ def probe(model: Any, encoder: Encoder, tokens: torch.Tensor) -> Probe:
   return Probe(one, other, tokens, logits.float())
 
 
+@contextlib.contextmanager
+def as_exported() -> Iterator[None]:
+  """Some models ask whether they are compiled. While open they take the way that is exported."""
+  with unittest.mock.patch.object(torch.compiler, "is_compiling", return_value=True):
+    yield
+
+
 def check(module: EncoderDecoder, right: Probe, exact_cache: bool) -> None:
   """Compares the module with the model as it is, as decoder.check does, in a slot that has had a
   longer source before, of which it must see nothing."""
-  # Some models ask whether they are compiled, and take another way then, which is exported.
-  with unittest.mock.patch.object(torch.compiler, "is_compiling", return_value=True):
-    with torch.no_grad():
-      module.encode(right.other, module.slots - 1)
-      module.encode(right.source, module.slots - 1)
+  with torch.no_grad(), as_exported():
+    module.encode(right.other, module.slots - 1)
+    module.encode(right.source, module.slots - 1)
     decoder.check(module, right.logits, right.tokens, exact_cache)
   module.suppress()

@@ -347,7 +347,7 @@ class Model:
       return list(self._encoder.start), source
     if isinstance(decoder_prompt, str) and self.tokenizer is not None:
       return self.tokenizer.encode(decoder_prompt), source
-    return self.tokens_of(decoder_prompt), source
+    return self.tokens_of(decoder_prompt) if len(decoder_prompt) else [], source
 
   def _check_controls(self, chosen: Settings) -> None:
     most = self._drawing.ranked
