@@ -10,8 +10,8 @@ constexpr double kMost = 1 << 30;
 
 Status wrong_encoder(husk_error* error, const char* name) {
   return fail(error, HUSK_INVALID_FILE,
-              "the metadata husk.text.model describes an encoder with a wrong `%s`: export the model "
-              "again",
+              "the metadata husk.text.model describes an encoder with a wrong `%s`: export the "
+              "model again",
               name);
 }
 
@@ -93,8 +93,8 @@ Status Source::read(const EncoderKind& kind, const husk_text_request& from, List
   } else {
     if (!prompt.empty()) {
       return fail(error, HUSK_INVALID_INPUT,
-                  "the prompt has %zu tokens, but the encoder of this file takes features: give the "
-                  "tokens with which the decoder begins as decoder_tokens",
+                  "the prompt has %zu tokens, but the encoder of this file takes features: give "
+                  "the tokens with which the decoder begins as decoder_tokens",
                   prompt.size());
     }
     HUSK_TRY(read_features(kind, from, error));

@@ -502,11 +502,9 @@ Status Model::decode(int64_t rows, int64_t end, husk_error* error) {
   is_damaged_ = false;
   HUSK_TRY(upload_rows(error));
   DLTensor tensors[3], next_tensor;
-  const husk_value inputs[] = {column(tensors[0], kTokens, &rows),
-                               column(tensors[1], kPositions, &rows), span(end),
-                               encoder.takes_tokens()
-                                   ? source_span()
-                                   : column(tensors[2], row_column(), &rows)};
+  const husk_value inputs[] = {
+      column(tensors[0], kTokens, &rows), column(tensors[1], kPositions, &rows), span(end),
+      encoder.takes_tokens() ? source_span() : column(tensors[2], row_column(), &rows)};
   husk_value outputs[] = {tensor(next_tensor, device_found_, &rows, kInt64), kNone};
   HUSK_TRY(run(decode_, inputs, 3 + row_inputs(), outputs, 2, error));
   logits_ = outputs[1].as.tensor;

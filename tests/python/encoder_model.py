@@ -8,7 +8,6 @@ import types
 
 import language_model
 import torch
-from torch.nn import functional
 
 WIDTH, HEADS, LAYERS, START, END, POSITIONS = 32, 4, 2, 3, 2, 64
 VOCABULARY, BINS, FRAMES = language_model.VOCABULARY, 4, 24

@@ -109,9 +109,7 @@ def test_texts_of_features_are_those_of_the_model(speech):
   loaded = husk.text.load(path, threads=1)
   sources = [features_of(seed) for seed in range(4)]
   start = [encoder_model.START, 7, 8]
-  right = [
-    right_tokens(model, one, 8, start, SUPPRESSED, FIRST_SUPPRESSED) for one in sources
-  ]
+  right = [right_tokens(model, one, 8, start, SUPPRESSED, FIRST_SUPPRESSED) for one in sources]
   assert len({tuple(one) for one in right}) > 1
   requests = [loaded.submit(features=one, max_new_tokens=8) for one in (sources[0][None], *sources)]
   loaded.run()

@@ -301,8 +301,8 @@ function encode {
   replace(function, "BYTES", takes_tokens ? "mul(n, 8)" : "mul(n, 4)");
   body.insert(body.find("function sample"), function);
   body.insert(body.find("state cache"),
-              "kernel encode kernels \"" + std::string(takes_tokens ? "encode_tokens"
-                                                                    : "encode_features") +
+              "kernel encode kernels \"" +
+                  std::string(takes_tokens ? "encode_tokens" : "encode_features") +
                   "\" (ptr, ptr, i64, i64, ptr)\nstate sources i32 [SLOTS, ENTRIES] fill 0\n");
   replace(body, "ENTRIES", std::to_string(LM_SOURCE + 1));
   replace(body, "SOURCE", std::to_string(LM_SOURCE));

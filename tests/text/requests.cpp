@@ -5,8 +5,8 @@
 //
 // A request has `tokens` or `text`, the settings of husk.text and `join`, the number of the step
 // before which it is submitted; `images` has the pixels of each image of its prompt, and `features`
-// and `decoder_tokens` are those of husk_text_request. Another entry sets an adapter, `set_adapter` with the folder `adapter_folder`, or removes one,
-// `remove_adapter`.
+// and `decoder_tokens` are those of husk_text_request. Another entry sets an adapter, `set_adapter`
+// with the folder `adapter_folder`, or removes one, `remove_adapter`.
 //
 // Prints a list of what each gives, and the counts of speculation on
 // the standard error.

@@ -5,11 +5,12 @@ against those of transformers' `generate`.
         [--compile cuda:h200] [--cache int8]
 
 Needs transformers. Each model is exported with three slots. Sources of 1 to 100 tokens, or features
-of sound, are continued by 64 tokens, greedily, each alone, and then all of them in the slots, which
-they join and leave, with a penalty of repetitions. Sources must change texts. Wrong sources are refused while other requests go
-on. --eager runs the module that is exported, and exports nothing. With --compile cuda:h200 the file
-is also exported for that target, where it does not run. An architecture that is refused by name is
-counted apart. The exit status is 1 if a token is wrong or another exception is raised."""
+of sound, are continued by 64 tokens, greedily and with a penalty of repetitions, each alone, and
+then all of them in the slots, which they join and leave. Sources must change texts. Wrong sources
+are refused while other requests go on. --eager runs the module that is exported, and exports
+nothing. With --compile cuda:h200 the file is also exported for that target, where it does not run.
+An architecture that is refused by name is counted apart. The exit status is 1 if a token is wrong
+or another exception is raised."""
 
 import argparse
 import contextlib
@@ -136,9 +137,7 @@ def right_tokens(model, source, kind, start):
 
 def request(loaded, source, **settings):
   given = {"features": source} if isinstance(source, numpy.ndarray) else {"prompt": source}
-  return loaded.submit(
-    **given, max_new_tokens=NEW, repetition_penalty=PENALTY, **settings
-  )
+  return loaded.submit(**given, max_new_tokens=NEW, repetition_penalty=PENALTY, **settings)
 
 
 def check_refusals(loaded, kind, source, other, right_other):

@@ -93,8 +93,8 @@ def parser() -> argparse.ArgumentParser:
     "--max-encoder-tokens",
     type=int,
     metavar="N",
-    help="how many tokens the encoder of a model takes that has one, such as T5; by default what the "
-    "model allows, at most 1024",
+    help="how many tokens the encoder of a model takes that has one, such as T5; by default what "
+    "the model allows, at most 1024",
   )
   options.add_arguments(arguments)
   return arguments

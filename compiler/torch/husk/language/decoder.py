@@ -267,15 +267,17 @@ class Decoder(torch.nn.Module):
     torch._check(position + count <= self.max_tokens)
     buffers = dict(self.named_buffers(recurse=False))
     device = next(iter(buffers.values())).device
-    # One position more, which no token sees, since torch takes a size for at least 2.
-    positions = torch.arange(count + 1, device=device)[None] + position
+    # torch takes a size for at least 2: one position more is copied, which no token sees.
+    each = torch.arange(count + 1, device=device)[None]
+    end = each[0, -1:] + position
+    positions = torch.where(each < count, each + position, self.max_tokens)
     slots = torch.zeros_like(positions)
     row = slots[0, :1]
     for name, buffer in buffers.items():
       where = (row,) if name.startswith(self.whole_rows) else (slots, None, positions)
       rows = torch.ops.aten.index(buffer, (where[0] + source, *where[1:]))
       torch.ops.aten.index_put_(buffer, (where[0] + slot, *where[1:]), rows)
-    return positions[0, -1:]
+    return end
 
   def embed(self, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """The hidden states of the last layer for a text (int64[n]), which the head of the model takes,

@@ -112,7 +112,8 @@ def _start(model: Any, generation: Mapping[str, Any]) -> tuple[int, ...]:
       remedy="set decoder_start_token_id in the configuration of the checkpoint or the model",
     )
   result = [first]
-  for position, token in sorted(generation.get("forced_decoder_ids") or ()):
+  pairs: list[Any] = sorted(generation.get("forced_decoder_ids") or [])
+  for position, token in pairs:
     if position != len(result) or token is None:
       break
     result.append(int(token))
@@ -251,7 +252,7 @@ class EncoderDecoder(decoder.Decoder):
     if source.is_filled and self.encoder.kind.shape is None:
       places = torch.arange(source.span, device=tokens.device)
       # A slot that has no source yet takes no part, and must see something.
-      lengths = source.rows_of(self.source_lengths).clamp(min=1)
+      lengths = source.rows_of(self.get_buffer("source_lengths")).clamp(min=1)
       result["attention_mask"] = places < lengths[:, None, None, None]
     return result
 

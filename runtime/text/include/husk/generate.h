@@ -212,7 +212,8 @@ typedef struct husk_text_request {
   const float* embeddings;
   size_t embedding_count; /**< How many rows there are. */
   /** What the encoder takes instead of a prompt, if the file has one for sound (husk_text_encoder):
-   * the numbers that the feature extractor of the model makes. `text` and `tokens` are NULL then. */
+   * the numbers that the feature extractor of the model makes. `text` and `tokens` are NULL then.
+   */
   const float* features;
   size_t feature_count; /**< How many numbers there are. */
   /** The tokens with which the decoder begins, if the file has an encoder, which takes the prompt
