@@ -434,6 +434,8 @@ Status Generator::take_chunk(Sequence& sequence, husk_error* error) {
   const auto total = static_cast<int64_t>(request.prompt.size());
   const int64_t position = sequence.taken;
   int64_t count = total - position < chunk_ ? total - position : chunk_;
+  // Tokens that must not come as the first one are those of `prefill`, which takes two and more.
+  if (model_.encoder.exists() && total - position - count == 1 && count > 1) --count;
   if (!request.images.empty()) count = request.images.end(position, chunk_) - position;
   const int32_t* tokens = request.prompt.data() + position;
   int64_t row = 0;

@@ -241,13 +241,13 @@ Status Request::make_sequences(uint32_t wanted, const husk_tokenizer* tokenizer,
 
 Status Request::read(const husk_text_request& from, const Model& model,
                      const husk_tokenizer* tokenizer, husk_error* error) {
-  const bool has_input = from.text || from.tokens || from.features;
+  const bool takes_features = from.features || model.encoder.features;
   const char* missing = !from.part                                         ? "part"
                         : from.stop_count && !from.stops                   ? "stops"
                         : from.embedding_count && !from.embeddings         ? "embeddings"
                         : from.feature_count && !from.features             ? "features"
                         : from.decoder_token_count && !from.decoder_tokens ? "decoder_tokens"
-                        : !has_input                                       ? "text and tokens"
+                        : !from.text && !from.tokens && !takes_features    ? "text and tokens"
                                                                            : nullptr;
   if (missing) return fail(error, HUSK_INVALID_ARGUMENT, "husk_text_request: %s is NULL", missing);
   part_ = from.part;

@@ -162,6 +162,9 @@ TEST_P(Encoders, WrongSourcesAreRefusedAndOtherRequestsGoOn) {
     request.tokens = strange.data();
     request.token_count = 1;
     refused(request, "no token has the number 260");
+    request.tokens = nullptr;
+    request.token_count = 0;
+    refused(request, "text and tokens is NULL", HUSK_INVALID_ARGUMENT);
     const std::vector<int32_t> longer = numbers_of(LM_SOURCE + 1, 1);
     request.tokens = longer.data();
     request.token_count = longer.size();
@@ -184,9 +187,6 @@ TEST_P(Encoders, WrongSourcesAreRefusedAndOtherRequestsGoOn) {
     refused(request, "number 7 of the features is not finite");
     request.features = nullptr;
     request.feature_count = 0;
-    refused(request, "text and tokens is NULL", HUSK_INVALID_ARGUMENT);
-    request.text = "";
-    request.options = HUSK_TEXT_PLAIN;
     refused(request, "feature_count is 0");
   }
   run(generator);
@@ -206,6 +206,33 @@ TEST(Encoders, AFileWithoutOneRefusesTheirInput) {
     const husk_text_request request = one.request(answer);
     EXPECT_EQ(husk_generator_submit(generator.get(), &request, nullptr, &error), HUSK_UNSUPPORTED);
     EXPECT_NE(std::string(error.text).find("has no encoder"), std::string::npos) << error.text;
+  }
+}
+
+TEST(Encoders, WrongMetadataAreRefused) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"positions": 0, "start": [1]})", "a wrong `positions`"},
+      {R"({"positions": 70})", "a wrong `start`"},
+      {R"({"positions": 70, "start": []})", "a wrong `start`"},
+      {R"({"positions": 70, "start": [-1]})", "a wrong `start`"},
+      {R"({"positions": 70, "start": [260]})", "no token has the number 260"},
+      {R"({"positions": 70, "start": [1], "shape": []})", "a wrong `shape`"},
+      {R"({"positions": 70, "start": [1], "shape": [3, 0]})", "a wrong `shape`"},
+      {R"({"positions": 70, "start": [1], "shape": [1000000, 1000000, 1000000]})",
+       "a wrong `shape`"},
+      {R"({"positions": 70, "start": [1], "shape": [3]})",
+       "the function prefill of the file is not that of a language model"}};
+  for (const auto& [entry, message] : cases) {
+    ModelFile file;
+    file.has_verify = false;
+    file.encoder = LM_OF_TOKENS;
+    file.encoder_entry = entry;
+    const LoadedModel model(file);
+    husk_generator* generator = nullptr;
+    husk_error error;
+    const husk_generator_options options = HUSK_GENERATOR_OPTIONS_INIT;
+    EXPECT_NE(model.create(options, &generator, &error), HUSK_OK) << entry;
+    EXPECT_NE(std::string(error.text).find(message), std::string::npos) << error.text;
   }
 }
 

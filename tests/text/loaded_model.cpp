@@ -342,6 +342,7 @@ std::string hir(const ModelFile& file) {
         model["encoder"]["positions"] = LM_FRAMES / 2;
         model["encoder"]["shape"] = {+LM_BINS, +LM_FRAMES};
       }
+      if (file.encoder_entry) model["encoder"] = Json::parse(file.encoder_entry);
     }
     add("model", model.dump());
   }

@@ -33,7 +33,7 @@ from husk.language import encoders  # noqa: E402
 
 VOCABULARY, MOST, MOST_SOURCE, SLOTS, NEW = 256, 96, 112, 3, 64
 PENALTY = 3.0  # so that texts of random weights do not repeat a token
-START = [3, 4, 5, 6]  # another prompt of a decoder
+MORE = (4, 5, 6)  # another prompt of a decoder, after its first token
 LENGTHS = (1, 2, 5, 17, 64, 100, 33, 9)
 COMMON = {"vocab_size": VOCABULARY, "d_model": 64, "tie_word_embeddings": False}
 RELATIVE = {
@@ -166,7 +166,7 @@ def check_refusals(loaded, kind, source, other, right_other):
   loaded.run()
   assert first.tokens == again.tokens, "refusals change a text"
   # The tokens with which the decoder begins count.
-  started = request(loaded, other, decoder_prompt=START)
+  started = request(loaded, other, decoder_prompt=[kind.start[0], *MORE])
   loaded.run()
   assert started.tokens == right_other, "another prompt of the decoder gives another text"
 
@@ -246,7 +246,8 @@ def compare(name, folder, options):
   cases = sources(encoder.kind)
   before = copy.deepcopy(model.generation_config)
   right = [right_tokens(model, one, encoder.kind, encoder.kind.start) for one in cases]
-  right_other = right_tokens(model, cases[3], encoder.kind, START)
+  start = (encoder.kind.start[0], *MORE)
+  right_other = right_tokens(model, cases[3], encoder.kind, start)
   model.generation_config = before
   assert len({tuple(one) for one in right}) == len(right), "sources do not change texts"
   assert sum(len(set(one)) for one in right) > 4 * len(right), "texts repeat a few tokens"

@@ -303,7 +303,8 @@ class Model:
     self._check_controls(chosen)
     if chosen.stop and self.tokenizer is None:
       raise ValueError(f"stop: {self.path} has no tokenizer")
-    tokens, pixels = self._with_images(self.tokens_of(prompt) if len(prompt) else [], images)
+    has_prompt = isinstance(prompt, str) or len(prompt) > 0
+    tokens, pixels = self._with_images(self.tokens_of(prompt) if has_prompt else [], images)
     tokens, source = self._with_source(tokens, features, decoder_prompt)
     if not tokens:
       raise ValueError("the prompt has no tokens")
@@ -399,6 +400,9 @@ class Model:
         request.fail(error)
         return
     end = min(begin + self._chunk, len(request.prompt))
+    # Tokens that must not come as the first one are those of `prefill`, which takes two and more.
+    if self._encoder is not None and len(request.prompt) - end == 1 and end - begin > 1:
+      end -= 1
     if images is not None:
       end = images.end(begin, self._chunk)
     chunk = request.prompt[begin:end]
