@@ -21,8 +21,9 @@
  * while it is generated, and waits until one is free. A step runs the model once for all of them:
  * it takes up to one chunk of each prompt that the cache does not have yet, and then generates a
  * token of each other text, or several (`speculate`). So requests may join and leave between any
- * two steps, and a step never takes longer than one chunk for each slot and one token. The first
- * request that is submitted gets the first slot that is free.
+ * two steps, and a step never takes longer than one chunk for each slot and one token; in a file
+ * with an encoder, the first chunk comes with a run of the encoder. The first request that is
+ * submitted gets the first slot that is free.
  *
  * Threads: one thread at a time calls husk_generator_step; a second call meanwhile is refused. Any
  * thread may submit, cancel and ask for statistics at the same time. `part` is called by
