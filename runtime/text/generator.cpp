@@ -33,6 +33,7 @@ class Generator {
   Status image(const float* pixels, size_t pixel_count, float* rows, size_t capacity,
                husk_error* error);
   const ImageKind& images() const { return model_.images; }
+  const EncoderKind& encoder() const { return model_.encoder; }
   Adapters& adapters() { return adapters_; }
   const Adapters& adapters() const { return adapters_; }
   husk_generator_stats stats();
@@ -238,9 +239,10 @@ void Generator::end_cancelled() {
 // How many tokens of a prompt the cache of a slot begins with, taken with the same adapter. The
 // last token does not count, since it is taken for its logits, and neither do tokens of images,
 // since equal ones may be those of other images. States are those after all tokens of the slot: if
-// the prompt does not begin with all of them, none counts.
+// the prompt does not begin with all of them, none counts. The tokens of a decoder belong to the
+// input of its encoder.
 int64_t Generator::cached_part(const Request& request, size_t slot) const {
-  if (cached_versions_[slot] != request.version) return 0;
+  if (cached_versions_[slot] != request.version || model_.encoder.exists()) return 0;
   const int32_t* cached = cached_.data() + slot * width();
   const auto most = static_cast<int64_t>(request.prompt.size()) - 1;
   int64_t count = 0;
@@ -301,6 +303,7 @@ void Generator::set_row(int64_t row, const Sequence& sequence) {
   model_.set_sampling(row, request.sampling_of(sequence), length);
   model_.set_adapter(row, request.adapter);
   model_.set_shift(row, request.images.shift(length - 1));
+  model_.set_source(request.source);
   if (!request.adjusts()) return;
   model_.set_controls(row, request.controls, tokens_of(sequence), length,
                       static_cast<int64_t>(request.prompt.size()));
@@ -431,10 +434,16 @@ Status Generator::take_chunk(Sequence& sequence, husk_error* error) {
   const auto total = static_cast<int64_t>(request.prompt.size());
   const int64_t position = sequence.taken;
   int64_t count = total - position < chunk_ ? total - position : chunk_;
+  // Tokens that must not come as the first one are those of `prefill`, which takes two and more.
+  if (model_.encoder.exists() && total - position - count == 1 && count > 1) --count;
   if (!request.images.empty()) count = request.images.end(position, chunk_) - position;
   const int32_t* tokens = request.prompt.data() + position;
   int64_t row = 0;
+  if (position == 0 && model_.encoder.exists()) {
+    HUSK_TRY(model_.encode(request.source, sequence.slot, error));
+  }
   model_.clear();
+  model_.set_source(request.source);
   if (count == 1) {  // some models take chunks of two tokens and more
     row = sequence.slot;
     model_.set_token(row, *tokens, position);
@@ -799,6 +808,18 @@ husk_status husk_generator_image(husk_generator* generator, const float* pixels,
   if (!generator || !pixels || !rows) return null_argument(error, "generator_image");
   return static_cast<husk_status>(
       generator->generator.image(pixels, pixel_count, rows, capacity, error));
+}
+
+husk_status husk_generator_encoder_get(const husk_generator* generator, husk_text_encoder* out,
+                                       husk_error* error) {
+  if (!generator || !out) return null_argument(error, "generator_encoder_get");
+  HUSK_TRY(HUSK_CHECK_STRUCT(husk_text_encoder, out, features, error));
+  const husk::text::EncoderKind& kind = generator->generator.encoder();
+  husk_text_encoder found = HUSK_TEXT_ENCODER_INIT;
+  found.positions = static_cast<uint64_t>(kind.positions);
+  found.features = static_cast<uint64_t>(kind.features);
+  husk::detail::write_struct(found, out);
+  return HUSK_OK;
 }
 
 husk_status husk_generator_stats_get(husk_generator* generator, husk_generator_stats* out,

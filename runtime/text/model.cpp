@@ -80,6 +80,7 @@ Model::~Model() {
     husk_engine_free(engine_, device_top_logprobs_);
     husk_engine_free(engine_, device_images_);
     husk_engine_free(engine_, device_embeddings_);
+    husk_engine_free(engine_, device_source_);
     husk_engine_stream_destroy(engine_, stream_);
   }
   free(rows_);
@@ -116,6 +117,11 @@ Status Model::describe(const husk_program* program, husk_error* error) {
     return no_model(error, "a choice of adapters or images");
   }
   if (images.two_way && images.rows > chunk) return no_model(error, "room for an image in a chunk");
+  HUSK_TRY(encoder.read(json, error));
+  if (encoder.exists() && (adapter_count || images.exists() || verified)) {
+    return no_model(error, "a choice of an encoder or adapters, images and verify");
+  }
+  HUSK_TRY(check_tokens(encoder.start.data(), encoder.start.size(), error));
   const char* settings = metadata(program, "husk.text.generation");
   if (!settings) return Status::ok;
   HUSK_TRY(json.parse(Span(settings), error));
@@ -145,7 +151,7 @@ Status Model::find_functions(const husk_program* program, husk_error* error) {
     uint32_t* number;
     bool is_optional;
   } functions[] = {
-      {"prefill", 4 + adapter_inputs(), 2, &prefill_, false},
+      {"prefill", 4 + prefill_inputs(), 2, &prefill_, false},
       {"decode", 3 + row_inputs(), 2, &decode_, false},
       {"sample", 7, 2, &sample_, false},
       {"copy", 4, 1, &copy_, true},
@@ -154,6 +160,7 @@ Status Model::find_functions(const husk_program* program, husk_error* error) {
       {"verify", 3 + row_inputs(), 2, &verify_, true},
       {"image", 1, 1, &image_, !images.exists()},
       {"prefill_images", images.extras() ? 7u : 6u, 2, &prefill_images_, !images.exists()},
+      {"encode", 2, 1, &encode_, !encoder.exists()},
       {"embed", 1, 2, &embed_, true}};
   for (const auto& function : functions) {
     const husk_status status = husk_program_find_function(program, function.name, function.number,
@@ -187,6 +194,7 @@ Status Model::allocate(husk_error* error) {
   HUSK_TRY(to_status(husk_engine_alloc(engine_, kFounds * column_bytes_, &device_found_, error)));
   HUSK_TRY(to_status(husk_engine_alloc(engine_, prompt, &device_prompt_, error)));
   if (images.exists()) HUSK_TRY(allocate_images(error));
+  if (encoder.exists()) HUSK_TRY(allocate_source(error));
   return controls() ? allocate_controls(error) : Status::ok;
 }
 
@@ -200,6 +208,15 @@ Status Model::allocate_images(husk_error* error) {
     return no_model(error, "rows of embeddings that fit into memory");
   }
   return to_status(husk_engine_alloc(engine_, bytes, &device_embeddings_, error));
+}
+
+Status Model::allocate_source(husk_error* error) {
+  size_t bytes = static_cast<size_t>(encoder.features) * sizeof(float);
+  if (encoder.takes_tokens()) {
+    HUSK_TRY(source_tokens_.resize(static_cast<size_t>(encoder.positions), error));
+    bytes = source_tokens_.size() * sizeof(int64_t);
+  }
+  return to_status(husk_engine_alloc(engine_, bytes, &device_source_, error));
 }
 
 Status Model::allocate_controls(husk_error* error) {
@@ -245,6 +262,7 @@ Status Model::check_tokens(const int32_t* tokens, size_t count, husk_error* erro
 
 void Model::clear() {
   has_rows_ = false;
+  source_end_ = 1;
   memset(rows_, 0, kColumns * column_bytes_);
   for (int64_t i = 0; i < slots; ++i) {
     // No token sees this position.
@@ -273,6 +291,11 @@ void Model::set_adapter(int64_t row, int64_t adapter) {
 
 void Model::set_shift(int64_t row, int64_t shift) {
   reinterpret_cast<int64_t*>(host(kShifts))[row] = shift;
+}
+
+void Model::set_source(const Source& source) {
+  const auto length = static_cast<int64_t>(source.tokens().size());
+  if (length > source_end_) source_end_ = length;
 }
 
 void Model::set_token_of(int64_t slot, int64_t k, int64_t count, int64_t token) {
@@ -316,6 +339,11 @@ bool Model::allows_any(int64_t row) {
 husk_value Model::span(int64_t end) const {
   const int64_t rounded = (end + kSpan - 1) / kSpan * kSpan;
   return integer(rounded < max_tokens ? rounded : max_tokens);
+}
+
+husk_value Model::source_span() const {
+  const int64_t rounded = (source_end_ + kSpan - 1) / kSpan * kSpan;
+  return integer(rounded < encoder.positions ? rounded : encoder.positions);
 }
 
 husk_value Model::tensor(DLTensor& tensor, void* memory, int64_t* size, DLDataType type) const {
@@ -369,6 +397,28 @@ Status Model::run(uint32_t function, const husk_value* inputs, uint32_t count, h
   return to_status(status);
 }
 
+Status Model::encode(const Source& source, int64_t slot, husk_error* error) {
+  const Timed timed(nanoseconds);
+  is_damaged_ = false;
+  const List<int32_t>& tokens = source.tokens();
+  auto count = static_cast<int64_t>(tokens.size());
+  DLTensor input, found;
+  int64_t one = 1;
+  husk_value inputs[] = {kNone, integer(slot)};
+  if (encoder.takes_tokens()) {
+    for (size_t i = 0; i < tokens.size(); ++i) source_tokens_[i] = tokens[i];
+    HUSK_TRY(upload(device_source_, source_tokens_.data(), tokens.size() * sizeof(int64_t), error));
+    inputs[0] = tensor(input, device_source_, &count, kInt64);
+  } else {
+    const size_t bytes = static_cast<size_t>(encoder.features) * sizeof(float);
+    HUSK_TRY(upload(device_source_, source.features(), bytes, error));
+    inputs[0] = tensor(input, device_source_, encoder.shape.data(), kFloat32);
+    input.ndim = static_cast<int32_t>(encoder.shape.size());
+  }
+  husk_value output = tensor(found, device_found_, &one, kInt64);
+  return run(encode_, inputs, 2, &output, 1, error);
+}
+
 Status Model::prefill(const int32_t* tokens, int64_t count, int64_t slot, int64_t position,
                       int64_t adapter, husk_error* error) {
   const Timed timed(nanoseconds);
@@ -378,9 +428,10 @@ Status Model::prefill(const int32_t* tokens, int64_t count, int64_t slot, int64_
   DLTensor chunk_tensor, next_tensor;
   int64_t one = 1;
   const husk_value inputs[] = {tensor(chunk_tensor, device_prompt_, &count, kInt64), integer(slot),
-                               integer(position), span(position + count), integer(adapter)};
+                               integer(position), span(position + count),
+                               encoder.takes_tokens() ? source_span() : integer(adapter)};
   husk_value outputs[] = {tensor(next_tensor, device_found_, &one, kInt64), kNone};
-  HUSK_TRY(run(prefill_, inputs, 4 + adapter_inputs(), outputs, 2, error));
+  HUSK_TRY(run(prefill_, inputs, 4 + prefill_inputs(), outputs, 2, error));
   logits_ = outputs[1].as.tensor;
   return Status::ok;
 }
@@ -451,9 +502,9 @@ Status Model::decode(int64_t rows, int64_t end, husk_error* error) {
   is_damaged_ = false;
   HUSK_TRY(upload_rows(error));
   DLTensor tensors[3], next_tensor;
-  const husk_value inputs[] = {column(tensors[0], kTokens, &rows),
-                               column(tensors[1], kPositions, &rows), span(end),
-                               column(tensors[2], row_column(), &rows)};
+  const husk_value inputs[] = {
+      column(tensors[0], kTokens, &rows), column(tensors[1], kPositions, &rows), span(end),
+      encoder.takes_tokens() ? source_span() : column(tensors[2], row_column(), &rows)};
   husk_value outputs[] = {tensor(next_tensor, device_found_, &rows, kInt64), kNone};
   HUSK_TRY(run(decode_, inputs, 3 + row_inputs(), outputs, 2, error));
   logits_ = outputs[1].as.tensor;

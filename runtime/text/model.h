@@ -4,6 +4,7 @@
 
 #include <husk/generate.h>
 
+#include "text/encoder.h"
 #include "text/images.h"
 #include "text/json.h"
 
@@ -63,6 +64,7 @@ class Model {
   // is of use for a prompt that begins with all its tokens, and not for one that begins with some.
   bool has_states = false;
   ImageKind images;
+  EncoderKind encoder;
   List<int32_t> ends;        // the tokens that end a text
   Sampling recommended;      // by the model's author
   uint64_t nanoseconds = 0;  // of all runs
@@ -78,6 +80,8 @@ class Model {
   void set_adapter(int64_t row, int64_t adapter);
   // This is added to the position of the row that the model sees; after `clear` it is 0.
   void set_shift(int64_t row, int64_t shift);
+  // The row reads so many positions of the encoder; after `clear` it reads one.
+  void set_source(const Source& source);
   // The row gets a token that is drawn, at a position of its random numbers.
   void set_sampling(int64_t row, const Sampling& sampling, int64_t position);
   // The row has these tokens already, of which the first ones are its prompt. They are read by
@@ -89,6 +93,8 @@ class Model {
   size_t allowed_words() const { return (static_cast<size_t>(vocabulary) + 31) / 32; }
   bool allows_any(int64_t row);
 
+  // Runs the encoder for a slot.
+  Status encode(const Source& source, int64_t slot, husk_error* error);
   // Takes tokens of a prompt, of which the first is at `position` of the slot.
   Status prefill(const int32_t* tokens, int64_t count, int64_t slot, int64_t position,
                  int64_t adapter, husk_error* error);
@@ -154,6 +160,7 @@ class Model {
   Status allocate(husk_error* error);
   Status allocate_controls(husk_error* error);
   Status allocate_images(husk_error* error);
+  Status allocate_source(husk_error* error);
   Status adjust(int64_t rows, DLTensor** logits, husk_error* error);
   Status rank(int64_t rows, husk_error* error);
   Status sample(int64_t rows, DLTensor* logits, husk_error* error);
@@ -165,14 +172,18 @@ class Model {
   husk_value table(DLTensor& tensor, void* memory, int64_t* sizes, DLDataType type) const;
   husk_value column(DLTensor& tensor, Column which, int64_t* rows) const;
   husk_value span(int64_t end) const;
+  husk_value source_span() const;
   size_t column_count() const { return controls() ? kColumns : kLengths; }
   char* host(Column which) const { return rows_ + static_cast<size_t>(which) * column_bytes_; }
 
-  // How many of the last inputs of prefill, decode and verify are adapters.
-  uint32_t adapter_inputs() const { return adapter_count ? 1 : 0; }
-  // How many of the last inputs of decode and verify are a number of each row: adapters, or shifts
-  // of positions. No file has both.
-  uint32_t row_inputs() const { return adapter_count || images.has_grid() ? 1 : 0; }
+  // How many of the last inputs of prefill are an adapter, or how many positions of the encoder it
+  // reads. No file has both.
+  uint32_t prefill_inputs() const { return adapter_count || encoder.takes_tokens() ? 1 : 0; }
+  // How many of the last inputs of decode and verify are that number of positions, or a number of
+  // each row: adapters, or shifts of positions. No file has two of these.
+  uint32_t row_inputs() const {
+    return adapter_count || images.has_grid() || encoder.takes_tokens() ? 1 : 0;
+  }
   Column row_column() const { return images.has_grid() ? kShifts : kAdapters; }
 
   static constexpr uint32_t kNoFunction = UINT32_MAX;
@@ -183,7 +194,7 @@ class Model {
   DLDevice device_ = {};
   uint32_t prefill_ = 0, decode_ = 0, sample_ = 0, copy_ = kNoFunction;
   uint32_t adjust_ = kNoFunction, rank_ = kNoFunction, verify_ = kNoFunction, embed_ = kNoFunction;
-  uint32_t image_ = kNoFunction, prefill_images_ = kNoFunction;
+  uint32_t image_ = kNoFunction, prefill_images_ = kNoFunction, encode_ = kNoFunction;
   size_t column_bytes_ = 0;
   char* rows_ = nullptr;       // the columns, in host memory
   char* found_ = nullptr;      // what has come back
@@ -204,6 +215,10 @@ class Model {
   // With images: the row and the extras of each token of a chunk; the embeddings.
   List<int64_t> image_columns_;
   void *device_images_ = nullptr, *device_embeddings_ = nullptr;
+  // With an encoder: its tokens, and its input on the device; how many positions a run reads.
+  List<int64_t> source_tokens_;
+  void* device_source_ = nullptr;
+  int64_t source_end_ = 1;
   DLTensor* logits_ = nullptr;  // of the last run, in memory of the session
   bool has_rows_ = false;       // the device has the columns
   bool is_damaged_ = false;

@@ -114,6 +114,7 @@ Status Request::read_prompt(const husk_text_request& from, const Model& model,
   } else {
     HUSK_TRY(prompt.append(from.tokens, from.token_count, error));
   }
+  HUSK_TRY(source.read(model.encoder, from, prompt, error));
   if (prompt.empty()) return fail(error, HUSK_INVALID_INPUT, "the prompt has no tokens");
   HUSK_TRY(images.read(model.images, prompt, from.embeddings, from.embedding_count, error));
   if (prompt.size() > static_cast<size_t>(model.max_tokens)) {
@@ -122,6 +123,8 @@ Status Request::read_prompt(const husk_text_request& from, const Model& model,
                 "it, or export the model with a larger max_tokens",
                 prompt.size(), static_cast<long long>(model.max_tokens));
   }
+  const List<int32_t>& of_encoder = source.tokens();
+  HUSK_TRY(model.check_tokens(of_encoder.data(), of_encoder.size(), error));
   return model.check_tokens(prompt.data(), prompt.size(), error);
 }
 
@@ -238,14 +241,15 @@ Status Request::make_sequences(uint32_t wanted, const husk_tokenizer* tokenizer,
 
 Status Request::read(const husk_text_request& from, const Model& model,
                      const husk_tokenizer* tokenizer, husk_error* error) {
-  if (!from.part || (!from.text && !from.tokens) || (!from.stops && from.stop_count) ||
-      (!from.embeddings && from.embedding_count)) {
-    const char* missing = !from.part                                 ? "part"
-                          : from.stop_count && !from.stops           ? "stops"
-                          : from.embedding_count && !from.embeddings ? "embeddings"
-                                                                     : "text and tokens";
-    return fail(error, HUSK_INVALID_ARGUMENT, "husk_text_request: %s is NULL", missing);
-  }
+  const bool takes_features = from.features || model.encoder.features;
+  const char* missing = !from.part                                         ? "part"
+                        : from.stop_count && !from.stops                   ? "stops"
+                        : from.embedding_count && !from.embeddings         ? "embeddings"
+                        : from.feature_count && !from.features             ? "features"
+                        : from.decoder_token_count && !from.decoder_tokens ? "decoder_tokens"
+                        : !from.text && !from.tokens && !takes_features    ? "text and tokens"
+                                                                           : nullptr;
+  if (missing) return fail(error, HUSK_INVALID_ARGUMENT, "husk_text_request: %s is NULL", missing);
   part_ = from.part;
   user_ = from.user;
   HUSK_TRY(read_sampling(from, error));

@@ -69,6 +69,7 @@ struct Request {
   bool is_cancelled = false;
   List<int32_t> prompt;
   PromptImages images;
+  Source source;  // what the encoder takes, which has the prompt then
   Stops stops;
   Sampling sampling;
   Controls controls;

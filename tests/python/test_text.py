@@ -745,8 +745,10 @@ def test_samples_stop_texts_and_errors_in_c(artifact, loaded):
       {"text": "q" * 50},
       {**drawn, "max_new_tokens": 0, "stop": [stop]},
       {"text": ""},
+      {"tokens": [5], "max_new_tokens": 4, "samples": 2},
     ],
   )
+  assert texts[4][0]["tokens"] == texts[4][1]["tokens"] and texts[4][0]["reason"] == "length"
   assert [text["text"] for text in texts[0]] == right
   assert "has 50 tokens, but a sequence of this file has up to 40" in texts[1][0]["error"]
   assert stopped.reason == texts[2][0]["reason"] == "stop"

@@ -164,6 +164,55 @@ int32_t prefill_images(void** params) {
   return 0;
 }
 
+/* The encoder. A row of `sources` has the numbers that it has taken for a slot, and their count. */
+enum { SOURCES = LM_SOURCE + 1 };
+
+static int32_t salt_of_source(const int32_t* sources, int64_t slot, int64_t span) {
+  const int32_t* row = sources + slot * SOURCES;
+  return lm_source_salt(row, row[LM_SOURCE] < span ? row[LM_SOURCE] : span);
+}
+
+/* (tokens, sources, count, slot, the count) */
+int32_t encode_tokens(void** params) {
+  int32_t* row = POINTER(int32_t, 1) + VALUE(int64_t, 3) * SOURCES;
+  row[LM_SOURCE] = (int32_t)VALUE(int64_t, 2);
+  for (int64_t i = 0; i < VALUE(int64_t, 2); ++i) {
+    row[i] = (int32_t)POINTER(const int64_t, 0)[i];
+    if (row[i] == LM_FORBIDDEN) return 1;
+  }
+  *POINTER(int64_t, 4) = VALUE(int64_t, 2);
+  return 0;
+}
+
+/* (features, sources, their number, slot, the number) */
+int32_t encode_features(void** params) {
+  int32_t* row = POINTER(int32_t, 1) + VALUE(int64_t, 3) * SOURCES;
+  row[LM_SOURCE] = (int32_t)VALUE(int64_t, 2);
+  for (int64_t i = 0; i < VALUE(int64_t, 2); ++i) row[i] = (int32_t)POINTER(const float, 0)[i];
+  *POINTER(int64_t, 4) = VALUE(int64_t, 2);
+  return 0;
+}
+
+/* (those of `prefill`, sources, how many positions of them are read) */
+int32_t prefill_paired(void** params) {
+  const int32_t salt = salt_of_source(POINTER(const int32_t, 8), VALUE(int64_t, 3),
+                                      VALUE(int64_t, 9));
+  return take_prompt(params, salt);
+}
+
+/* (those of `decode`, sources, how many positions of them are read) */
+int32_t decode_paired(void** params) {
+  for (int64_t i = 0; i < VALUE(int64_t, 3); ++i) {
+    const int64_t position = POINTER(const int64_t, 1)[i];
+    int32_t* row = POINTER(int32_t, 2) + i * WIDTH;
+    row[position] = entry(POINTER(const int64_t, 0)[i],
+                          salt_of_source(POINTER(const int32_t, 7), i, VALUE(int64_t, 8)));
+    follow(row, position + 1, VALUE(int64_t, 4), POINTER(int64_t, 5) + i,
+           POINTER(float, 6) + i * LM_VOCABULARY);
+  }
+  return 0;
+}
+
 /* (cache, source, slot, position, count, end) */
 int32_t copy(void** params) {
   int32_t* cache = POINTER(int32_t, 0);
@@ -173,6 +222,15 @@ int32_t copy(void** params) {
   for (int64_t i = 0; i < count; ++i) to[i] = from[i];
   *POINTER(int64_t, 5) = position + count;
   return 0;
+}
+
+/* (those of `copy`, sources) */
+int32_t copy_paired(void** params) {
+  int32_t* sources = POINTER(int32_t, 6);
+  for (int64_t i = 0; i < SOURCES; ++i) {
+    sources[VALUE(int64_t, 2) * SOURCES + i] = sources[VALUE(int64_t, 1) * SOURCES + i];
+  }
+  return copy(params);
 }
 
 /* A model with states. A row of the cache is a log of the tokens that the slot has taken since one

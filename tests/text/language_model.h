@@ -33,7 +33,13 @@ enum {
   LM_WIDTH = 2,
   LM_PLAIN = 1,
   LM_TWO_WAY = 2,
-  LM_GRID = 3
+  LM_GRID = 3,
+  /* An encoder: the tokens, or features of a shape, that it takes. */
+  LM_SOURCE = 70,
+  LM_BINS = 3,
+  LM_FRAMES = 4,
+  LM_OF_TOKENS = 1,
+  LM_OF_FEATURES = 2
 };
 
 static inline uint64_t lm_mixed(uint64_t a, uint64_t b) {
@@ -70,6 +76,12 @@ static inline int32_t lm_salt(const float* product, const float* other_product) 
  * the row is one number, or a place in a grid. */
 static inline int32_t lm_image_salt(const float* row, int64_t a, int64_t b, int64_t c) {
   return (int32_t)(row[0] * 10 + row[1]) + (int32_t)(a * 3 + b * 5 + c * 7);
+}
+
+/* What tokens of a decoder have beside their numbers, for the first `count` numbers of its encoder.
+ */
+static inline int32_t lm_source_salt(const int32_t* source, int64_t count) {
+  return (int32_t)(lm_hash(source, count) % 100003);
 }
 
 /* The token of an entry of the cache. */

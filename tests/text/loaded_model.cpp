@@ -262,6 +262,55 @@ void add_images(std::string& body, int kind) {
   }
 }
 
+// Gives the file a function `encode`, whose input `prefill` and `decode` read; `copy` copies it.
+void add_encoder(std::string& body, int kind) {
+  const bool takes_tokens = kind == LM_OF_TOKENS;
+  const auto change = [&](const std::string& name, const std::string& parameters,
+                          const std::string& arguments) {
+    const size_t kernel = body.find("kernel " + name + " ");
+    body.replace(body.find("\"" + name + "\"", kernel), name.size() + 2, "\"" + name + "_paired\"");
+    body.insert(body.find(")\n", kernel), parameters);
+    const size_t function = body.find("function " + name + " {");
+    if (function == std::string::npos) return;
+    if (takes_tokens && name != "copy") {
+      body.insert(body.find("  output", function), "  input source_span int 1..SOURCE\n");
+    }
+    const size_t launch = body.find("launch " + name, function);
+    body.insert(body.find(")\n", launch), arguments);
+  };
+  const std::string span = takes_tokens ? ", read sources, source_span" : ", read sources, NUMBERS";
+  change("prefill", ", ptr, i64", span);
+  change("decode", ", ptr, i64", span);
+  change("copy", ", ptr", ", both sources");
+  std::string function = R"(
+function encode {
+  input source tensor SHAPE
+  input slot int 0..2
+  output count tensor i64 rank 1
+  variant cpu {
+    let n = COUNT
+    buffer source of input bytes BYTES align 4
+    buffer count of output bytes 8
+    launch encode grid (1, 1, 1) (read source, both sources, n, slot, write count)
+    return (tensor count i64 [1] [1])
+  }
+}
+)";
+  replace(function, "SHAPE", takes_tokens ? "i64 [1..SOURCE]" : "f32 [BINS, FRAMES]");
+  replace(function, "COUNT", takes_tokens ? "size(source, 0)" : "NUMBERS");
+  replace(function, "BYTES", takes_tokens ? "mul(n, 8)" : "mul(n, 4)");
+  body.insert(body.find("function sample"), function);
+  body.insert(body.find("state cache"),
+              "kernel encode kernels \"" +
+                  std::string(takes_tokens ? "encode_tokens" : "encode_features") +
+                  "\" (ptr, ptr, i64, i64, ptr)\nstate sources i32 [SLOTS, ENTRIES] fill 0\n");
+  replace(body, "ENTRIES", std::to_string(LM_SOURCE + 1));
+  replace(body, "SOURCE", std::to_string(LM_SOURCE));
+  replace(body, "NUMBERS", std::to_string(LM_BINS * LM_FRAMES));
+  replace(body, "BINS", std::to_string(LM_BINS));
+  replace(body, "FRAMES", std::to_string(LM_FRAMES));
+}
+
 std::string hir(const ModelFile& file) {
   std::string head = fmt::format("hir 1\nproducer \"test\"\ntarget cpu host \"{}\"\n",
                                  HUSK_TEST_ARCH);
@@ -286,6 +335,14 @@ std::string hir(const ModelFile& file) {
       if (file.images == LM_TWO_WAY) image["two_way"] = true;
       if (file.images == LM_GRID) image["grid"] = {+LM_GRID_ROWS, +LM_GRID_COLUMNS};
       model["image"] = image;
+    }
+    if (file.encoder) {
+      model["encoder"] = {{"positions", +LM_SOURCE}, {"start", {9, 10}}};
+      if (file.encoder == LM_OF_FEATURES) {
+        model["encoder"]["positions"] = LM_FRAMES / 2;
+        model["encoder"]["shape"] = {+LM_BINS, +LM_FRAMES};
+      }
+      if (file.encoder_entry) model["encoder"] = Json::parse(file.encoder_entry);
     }
     add("model", model.dump());
   }
@@ -379,6 +436,7 @@ function sample {
     }
   }
   if (file.images) add_images(body, file.images);
+  if (file.encoder) add_encoder(body, file.encoder);
   // The functions of logits take the rows of `verify`.
   if (file.has_verify) {
     const size_t sample = body.find("function sample");

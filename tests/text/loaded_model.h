@@ -24,7 +24,9 @@ struct ModelFile {
   bool has_tokenizer = true, has_roles = true, has_template = true, is_model = true,
        has_copy = true, has_controls = true, has_verify = true, has_adapters = false,
        has_states = false;
-  int images = 0;  // LM_PLAIN and others; 0: none
+  int images = 0;                       // LM_PLAIN and others; 0: none
+  int encoder = 0;                      // LM_OF_TOKENS or LM_OF_FEATURES; 0: none
+  const char* encoder_entry = nullptr;  // of the metadata, if it is not that of `encoder`
 };
 
 class LoadedModel {
@@ -53,7 +55,8 @@ struct Wanted {
   uint32_t speculate = 0;
   uint32_t mask = 0;  // 0: none
   uint32_t adapter = 0;
-  int32_t salt = 0;               // of the adapter (lm_salt), or of the tokens after images
+  // Of the adapter (lm_salt), of the tokens after images, or of the encoder's input.
+  int32_t salt = 0;
   std::vector<int32_t> salts;     // of each token of the prompt, if they differ
   std::vector<float> embeddings;  // of its images
   std::vector<std::string> stops;

@@ -4,9 +4,9 @@
 //   husk_text_requests FILE.husk [CHUNK] < requests.json
 //
 // A request has `tokens` or `text`, the settings of husk.text and `join`, the number of the step
-// before which it is submitted; `images` has the pixels of each image of its prompt. Another entry
-// sets an adapter, `set_adapter` with the folder `adapter_folder`, or removes one,
-// `remove_adapter`.
+// before which it is submitted; `images` has the pixels of each image of its prompt, and `features`
+// and `decoder_tokens` are those of husk_text_request. Another entry sets an adapter, `set_adapter`
+// with the folder `adapter_folder`, or removes one, `remove_adapter`.
 //
 // Prints a list of what each gives, and the counts of speculation on
 // the standard error.
@@ -141,6 +141,12 @@ void submit(husk_generator* generator, const Json& json, Json& result) {
   check(husk_generator_images_get(generator, &images, nullptr), {}, exit_run);
   request.embeddings = rows.data();
   request.embedding_count = rows.empty() ? 0 : rows.size() / images.width;
+  const auto features = json.value("features", std::vector<float>());
+  request.features = features.data();
+  request.feature_count = features.size();
+  const auto decoder_tokens = json.value("decoder_tokens", std::vector<int32_t>());
+  request.decoder_tokens = decoder_tokens.data();
+  request.decoder_token_count = decoder_tokens.size();
   request.stops = slices.data();
   request.stop_count = slices.size();
   request.part = part;

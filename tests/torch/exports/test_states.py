@@ -128,7 +128,7 @@ class Model(torch.nn.Module):
     self.register_buffer("A", -torch.rand(HEADS, generator=random))
     self.register_buffer("inputs", torch.zeros(SLOTS, width, 3))
     self.register_buffer("state", torch.zeros(SLOTS, HEADS, SIZE, STATE))
-    self.step = decoder._Step()
+    self.step = decoder.Step()
     self.step.max_tokens = MOST
 
   def _next(self, tokens):

@@ -64,6 +64,15 @@ def _json(value: Any) -> str:
   return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
+def generation(files: Files, model: Any) -> dict[str, Any]:
+  """All settings of generation: those of the model, and those of the folder in their place."""
+  config = getattr(model, "generation_config", None)
+  result = config.to_dict() if config is not None else {}
+  if files.folder is not None:
+    result |= _loaded(files.folder / "generation_config.json")
+  return result
+
+
 def _settings(model: Any) -> dict[str, Any]:
   """The settings of a model of transformers."""
   config = getattr(model, "generation_config", None)

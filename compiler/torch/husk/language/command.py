@@ -89,6 +89,13 @@ def parser() -> argparse.ArgumentParser:
     help="the height and width of images in pixels, such as 448x448, of models that take images of "
     "any size; by default 448x448",
   )
+  arguments.add_argument(
+    "--max-encoder-tokens",
+    type=int,
+    metavar="N",
+    help="how many tokens the encoder of a model takes that has one, such as T5; by default what "
+    "the model allows, at most 1024",
+  )
   options.add_arguments(arguments)
   return arguments
 
@@ -120,5 +127,6 @@ def main(words: Sequence[str]) -> None:
     rank=named.rank,
     adapter_targets=named.adapter_targets,
     image_size=named.image_size,
+    max_encoder_tokens=named.max_encoder_tokens,
     options=chosen,
   )

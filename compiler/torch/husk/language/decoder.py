@@ -17,14 +17,14 @@ _TOLERANCES = {torch.float32: 1e-3, torch.float64: 1e-6}
 _HALF_TOLERANCE = 6e-2
 _ROUNDED_TOLERANCE = 0.15
 REMEDY = (
-  "husk.language.export takes decoders of text that keep keys, values and states in the cache of "
-  "transformers"
+  "husk.language.export takes decoders of text, with an encoder or without, that keep keys, values "
+  "and states in the cache of transformers"
 )
 # The kinds of layers that keep nothing, as configurations of models call them.
 _WITHOUT = ("mlp", "moe")
 
 
-class _Step:
+class Step:
   """Where the tokens of a call belong: their slots and positions (rows x tokens), the number of
   positions of the cache that they may see, the rows of a cache that the call reads, and the
   position of slots that take no part."""
@@ -40,7 +40,7 @@ class _Step:
     return buffer[self.first : self.first + self.rows]
 
 
-class _Recording(hooks.SlotLayer):
+class Recording(hooks.SlotLayer):
   """A layer that notes the shapes of its keys, values and states, and keeps nothing."""
 
   records = True
@@ -79,6 +79,9 @@ class Decoder(torch.nn.Module):
   some layers keep, have no positions: a call goes on from that of its slot, and begins with zeros
   at position 0."""
 
+  # The beginnings of the names of buffers whose rows have no positions.
+  whole_rows = states.KINDS
+
   def __init__(self, model: Any, slots: int, max_tokens: int, dtype: torch.dtype | None) -> None:
     super().__init__()
     self.model, self.slots, self.max_tokens = model, slots, max_tokens
@@ -86,8 +89,8 @@ class Decoder(torch.nn.Module):
     self.cache_name = "cache" if "cache" in parameters else "past_key_values"
     self.takes_last = "logits_to_keep" in parameters
     if self.cache_name not in parameters:
-      raise _no_decoder(model, "takes no cache of keys and values")
-    self._step = _Step()
+      raise no_decoder(model, "takes no cache of keys and values")
+    self._step = Step()
     self._step.max_tokens = max_tokens
     # torch takes a size for at least 2: one of 1 or 2 would be a constant.
     self.rows = 3 if slots == 2 else slots
@@ -124,20 +127,24 @@ class Decoder(torch.nn.Module):
     name = next((one for one in buffers if one.startswith("keys_")), next(iter(buffers)))
     return buffers[name].dtype
 
-  def _recorded(self) -> list[_Recording]:
+  def _layer_count(self) -> int:
+    return int(self.model.config.get_text_config(decoder=True).num_hidden_layers)
+
+  def _recorded(self) -> list[Recording]:
     """The layers with the shapes for two tokens, from a run of the model."""
     config = self.model.config.get_text_config(decoder=True)
     device = next(self.model.parameters()).device
     empty = caches.Kept(torch.zeros(1, 0, 2, 0))
-    layers = [_Recording(self._step, empty, empty) for _ in range(config.num_hidden_layers)]
+    layers = [Recording(self._step, empty, empty) for _ in range(self._layer_count())]
     step = self._step
     step.positions = torch.arange(2, device=device)[None]
     step.slots = torch.zeros_like(step.positions)
+    step.span = 2
     with torch.no_grad():
       logits = self._run(torch.zeros_like(step.positions), layers)
     self.vocabulary = int(logits.shape[-1])
     if not any(layer.shapes or layer.states for layer in layers):
-      raise _no_decoder(self.model, "keeps nothing in its cache")
+      raise no_decoder(self.model, "keeps nothing in its cache")
     while not (layers[-1].shapes or layers[-1].states):  # layers that read the keys of others
       layers.pop()
     kinds = getattr(config, "layer_types", None) or [""] * len(layers)
@@ -147,7 +154,7 @@ class Decoder(torch.nn.Module):
       if not (layer.shapes or layer.states) and kinds[i] not in _WITHOUT
     ]
     if missing:
-      raise _no_decoder(
+      raise no_decoder(
         self.model, f"has layers that keep nothing in its cache ({', '.join(missing)})"
       )
     return layers
@@ -157,7 +164,7 @@ class Decoder(torch.nn.Module):
     keywords: dict[str, Any] = {
       **self._inputs(tokens),
       "use_cache": True,
-      self.cache_name: hooks.cache_of(layers),
+      self.cache_name: self._cache(layers),
     }
     if self.takes_last and not every:
       keywords["logits_to_keep"] = 1
@@ -166,6 +173,10 @@ class Decoder(torch.nn.Module):
     finally:
       recurrences.give(None)  # since a call without a cache may follow
     return (logits.flatten(0, 1) if every else logits[:, -1]).float()
+
+  def _cache(self, layers: list[Any]) -> Any:
+    """The layers as a cache of transformers."""
+    return hooks.cache_of(layers)
 
   def _inputs(self, tokens: torch.Tensor) -> dict[str, Any]:
     """What the model takes for the tokens of a call."""
@@ -256,14 +267,17 @@ class Decoder(torch.nn.Module):
     torch._check(position + count <= self.max_tokens)
     buffers = dict(self.named_buffers(recurse=False))
     device = next(iter(buffers.values())).device
-    positions = torch.arange(count, device=device)[None] + position
+    # torch takes a size for at least 2: one position more is copied, which no token sees.
+    each = torch.arange(count + 1, device=device)[None]
+    end = each[0, -1:] + position
+    positions = torch.where(each < count, each + position, self.max_tokens)
     slots = torch.zeros_like(positions)
     row = slots[0, :1]
     for name, buffer in buffers.items():
-      where = (row,) if name.startswith(states.KINDS) else (slots, None, positions)
+      where = (row,) if name.startswith(self.whole_rows) else (slots, None, positions)
       rows = torch.ops.aten.index(buffer, (where[0] + source, *where[1:]))
       torch.ops.aten.index_put_(buffer, (where[0] + slot, *where[1:]), rows)
-    return positions[0, -1:] + 1
+    return end
 
   def embed(self, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """The hidden states of the last layer for a text (int64[n]), which the head of the model takes,
@@ -277,7 +291,7 @@ class Decoder(torch.nn.Module):
     return found, found.mean(0)
 
 
-def _no_decoder(model: Any, reason: str) -> Unsupported:
+def no_decoder(model: Any, reason: str) -> Unsupported:
   return Unsupported(
     f"the architecture {model.config.model_type!r} {reason}",
     remedy=REMEDY,
@@ -316,7 +330,7 @@ def check(
       buffer.zero_()
   error = float((logits - right).abs().max() / right.abs().max().clamp(min=1e-6))
   if not error <= tolerance(decoder, exact_cache):
-    raise _no_decoder(
+    raise no_decoder(
       decoder.model,
       "does not follow transformers' hooks for attention, masks and caches: by these its logits "
       f"differ by {error:.2g} of the largest one",
@@ -351,7 +365,7 @@ def check_features(decoder: Decoder, tokens: torch.Tensor) -> None:
   limit = _TOLERANCES.get(decoder.cache_dtype, _HALF_TOLERANCE)
   error = max((float((one - right).abs().max()) for one in found), default=0.0)
   if not error <= limit * float(right.abs().max()):
-    raise _no_decoder(
+    raise no_decoder(
       decoder.model,
       "gives other logits for several tokens of a sequence than for one: leave verify out of the "
       f"features; they differ by {error:.2g}",

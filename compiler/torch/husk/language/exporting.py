@@ -19,7 +19,7 @@ from ..options import Options, Path, merged
 from ..quantized import GgufFile
 from ..quantized import load as load_checkpoint
 from . import adapters as lora
-from . import attachments, caches, decoder, hooks, sampling
+from . import attachments, caches, decoder, encoders, hooks, sampling
 from . import images as pictures
 
 _OF_STATES = "5.24"  # the version with which they were tried
@@ -49,6 +49,7 @@ def export(
   rank: int = 16,
   adapter_targets: Iterable[str] | None = None,
   image_size: tuple[int, int] | None = None,
+  max_encoder_tokens: int | None = None,
   options: Options | None = None,
   **changes: Any,
 ) -> pathlib.Path:
@@ -76,12 +77,14 @@ def export(
     their names; by default all linear layers but the head.
   image_size: the height and width of images in pixels, of models that take images of any size; by
     default 448 x 448. A file takes images of one size.
+  max_encoder_tokens: how many tokens the encoder of a model takes that has one, such as T5; by
+    default what the model allows, at most 1024. max_tokens belongs to its decoder then.
   options, changes: a husk.Options, and its fields: targets=("host",), quantize="int4" and others.
 
   The file has the functions `prefill`, `decode` and `sample`, the caches as state, and the
   tokenizer, the chat template and the settings of generation as metadata.
 
-  Needs transformers. Raises Unsupported for an architecture that is no decoder of text or does not
+  Needs transformers. Raises Unsupported for an architecture that has no decoder of text or does not
   use transformers' hooks, CheckpointError if a checkpoint cannot be read.
   """
   options = merged(options, changes)
@@ -89,15 +92,12 @@ def export(
   model, files = _model(
     checkpoint, tokenizer, _dtype("dtype", dtype), checkpoint_activations, options.quantize
   )
-  config = model.config.get_text_config(decoder=True)
-  limit = getattr(config, "max_position_embeddings", None)
-  by_default: int = min(limit or _MOST_TOKENS, _MOST_TOKENS)
-  most = by_default if max_tokens is None else max_tokens
-  _check_sizes(most, slots, limit, model.config.model_type)
+  most = _most_tokens(model, max_tokens, slots)
   chosen = _chosen(features)
   wanted = lora.chosen(adapters, rank, adapter_targets)
+  encoder = _encoder(model, chosen, max_encoder_tokens, files, wanted is not None)
   seen = _images(model, chosen, image_size, most, wanted is not None)
-  with decoder_of(model, slots, most, _cache(cache, cache_dtype), wanted, seen) as module:
+  with decoder_of(model, slots, most, _cache(cache, cache_dtype), wanted, seen, encoder) as module:
     described = {
       "architecture": model.config.model_type,
       "max_tokens": most,
@@ -121,6 +121,8 @@ def export(
       )
     if seen is not None:
       described["image"] = seen.kind.description()
+    if encoder is not None:
+      described["encoder"] = encoder.kind.description()
     if "verify" in chosen:
       decoder.check_features(module, torch.arange(8) * 7919 % module.vocabulary)
       described["verify"] = min(_VERIFIED, most)
@@ -155,18 +157,24 @@ def decoder_of(
   cache_dtype: torch.dtype | None,
   wanted: lora.Chosen | None = None,
   seen: pictures.Images | None = None,
+  encoder: encoders.Encoder | None = None,
 ) -> Iterator[decoder.Decoder]:
-  """The module that is exported, which uses the model as long as this is open, with the adapters
-  and images that are wanted. Raises Unsupported if its logits are not those of the model."""
+  """The module that is exported, which uses the model as long as this is open, with the adapters,
+  images and encoder that are wanted. Raises Unsupported if its logits are not those of the model.
+  """
   kind = model.config.model_type
   probe = torch.arange(8) * 7919 % model.config.get_text_config(decoder=True).vocab_size
+  if encoder is not None:
+    with _with_encoder(model, slots, max_tokens, cache_dtype, encoder, probe) as paired:
+      yield paired
+    return
   with torch.no_grad():
     right = model(input_ids=probe[None], use_cache=False).logits[0, -1].float()
   shown = pictures.probe(model, seen, max_tokens) if seen is not None else None
   with contextlib.ExitStack() as stack:
     stack.enter_context(hooks.used_by(model))
     found = stack.enter_context(lora.attached(model, wanted)) if wanted else None
-    try:
+    with _refusals(kind):
       module = (
         lora.AdaptedDecoder(model, slots, max_tokens, cache_dtype, wanted, found)
         if wanted and found
@@ -177,17 +185,40 @@ def decoder_of(
       decoder.check(module, right, probe, exact_cache=cache_dtype is None)
       if isinstance(module, pictures.ImageDecoder) and shown is not None:
         pictures.check(module, shown, exact_cache=cache_dtype is None)
-    except (Unsupported, MemoryError):
-      raise
-    except Exception as error:
-      # Whatever code of a model does with a cache that is not one of transformers' own. States have
-      # other names in older versions.
-      raise Unsupported(
-        f"the architecture {kind!r} does not run with Husk's cache "
-        f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''})",
-        remedy=f"{decoder.REMEDY}; models with states were tried with transformers {_OF_STATES}",
-      ) from error
     yield module
+
+
+@contextlib.contextmanager
+def _with_encoder(
+  model: Any,
+  slots: int,
+  max_tokens: int,
+  cache_dtype: torch.dtype | None,
+  encoder: encoders.Encoder,
+  tokens: torch.Tensor,
+) -> Iterator[encoders.EncoderDecoder]:
+  right = encoders.probe(model, encoder, tokens)
+  with hooks.used_by(model), encoders.used_by(model):
+    with _refusals(model.config.model_type):
+      module = encoders.EncoderDecoder(model, slots, max_tokens, cache_dtype, encoder).eval()
+      encoders.check(module, right, exact_cache=cache_dtype is None)
+    yield module
+
+
+@contextlib.contextmanager
+def _refusals(kind: str) -> Iterator[None]:
+  """Whatever code of a model does with a cache that is not one of transformers' own makes it
+  Unsupported. States have other names in older versions."""
+  try:
+    yield
+  except (Unsupported, MemoryError):
+    raise
+  except Exception as error:
+    raise Unsupported(
+      f"the architecture {kind!r} does not run with Husk's cache "
+      f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''})",
+      remedy=f"{decoder.REMEDY}; models with states were tried with transformers {_OF_STATES}",
+    ) from error
 
 
 def _model(
@@ -253,6 +284,18 @@ def _cache(
   return kind
 
 
+def _most_tokens(model: Any, max_tokens: int | None, slots: int) -> int:
+  """How many tokens a sequence may have."""
+  if encoders.has_encoder(model):
+    limit, by_default = encoders.most_tokens(model), encoders.MOST_TOKENS
+  else:
+    config = model.config.get_text_config(decoder=True)
+    limit, by_default = getattr(config, "max_position_embeddings", None), _MOST_TOKENS
+  most = min(limit or by_default, by_default) if max_tokens is None else max_tokens
+  _check_sizes(most, slots, limit, model.config.model_type)
+  return most
+
+
 def _check_sizes(max_tokens: int, slots: int, limit: int | None, kind: str) -> None:
   if max_tokens < 8:
     raise ValueError(f"max_tokens={max_tokens}: give at least 8")
@@ -267,6 +310,34 @@ def _chosen(features: Iterable[str]) -> set[str]:
   for unknown in sorted(chosen - set(FEATURES)):
     raise ValueError(f"features: there is no {unknown!r}: give some of {', '.join(FEATURES)}")
   return chosen
+
+
+def _encoder(
+  model: Any,
+  features: set[str],
+  max_tokens: int | None,
+  files: attachments.Files,
+  has_adapters: bool,
+) -> encoders.Encoder | None:
+  """How the model takes the input of its encoder; None if it has none."""
+  kind = model.config.model_type
+  if not encoders.has_encoder(model):
+    if max_tokens is not None:
+      raise ValueError(f"max_encoder_tokens={max_tokens}: this {kind} has no encoder")
+    return None
+  if has_adapters:
+    raise Unsupported(
+      f"the architecture {kind!r} has an encoder, and files with an encoder have no adapters yet",
+      remedy="give no adapters",
+    )
+  for name in ("verify", "embed"):
+    if name in features:
+      raise Unsupported(
+        f"the architecture {kind!r} has an encoder, and files with an encoder have no function "
+        f"{name} yet",
+        remedy=f'leave "{name}" out of the features (--features)',
+      )
+  return encoders.of_model(model, max_tokens, attachments.generation(files, model))
 
 
 def _images(
@@ -350,6 +421,8 @@ def _functions(module: decoder.Decoder, features: set[str]) -> Mapping[str, Func
     result = module.with_adapters(result)
   if isinstance(module, pictures.ImageDecoder):
     result = module.with_images(result, most)
+  if isinstance(module, encoders.EncoderDecoder):
+    result = module.with_encoder(result)
   return {**result, **_functions_of_logits(module, most_rows, features)}
 
 

@@ -34,11 +34,15 @@ def attention(
   dropout: float = 0.0,
   softcap: float | None = None,
   s_aux: torch.Tensor | None = None,
+  position_bias: torch.Tensor | None = None,
   **_others: Any,
 ) -> tuple[torch.Tensor, None]:
   """Attention of queries to the keys and values of a cache, as transformers calls it. Heads may
   share keys. `softcap` limits the scores, `s_aux` has a score for each head of a key without a
-  value (an attention sink). Returns rows x queries x heads x numbers."""
+  value (an attention sink), and `position_bias` is added to the scores. Returns rows x queries x
+  heads x numbers."""
+  if position_bias is not None:
+    attention_mask = _biased(position_bias, attention_mask, query)
   heads, shared = query.shape[1], key.shape[1]
   if softcap is None and s_aux is None:
     result = torch.nn.functional.scaled_dot_product_attention(
@@ -63,6 +67,17 @@ def attention(
   return (weights.to(value.dtype) @ value).transpose(1, 2).contiguous(), None
 
 
+def _biased(
+  bias: torch.Tensor, attention_mask: torch.Tensor | None, query: torch.Tensor
+) -> torch.Tensor:
+  """The bias of relative positions (1 x heads x queries x keys), with minus infinity where a mask
+  hides a key. A model makes it of the positions of the queries, and takes rows with a query each
+  for queries of one row."""
+  if isinstance(query.shape[2], int) and query.shape[2] == 1:
+    bias = bias.transpose(0, 2)
+  return bias if attention_mask is None else bias.masked_fill(~attention_mask, float("-inf"))
+
+
 def mask(
   batch_size: int,
   q_length: int,
@@ -71,10 +86,15 @@ def mask(
   q_offset: torch.Tensor | int = 0,
   kv_offset: int = 0,
   device: Any = "cpu",
+  attention_mask: torch.Tensor | None = None,
+  allow_is_bidirectional_skip: bool = False,
   **_others: Any,
-) -> torch.Tensor:
+) -> torch.Tensor | None:
   """Which keys each query sees, as rows x 1 x queries x keys. `q_offset` is the position of the
-  first query of each row, so rows may be at positions of their own."""
+  first query of each row, so rows may be at positions of their own. None: each query sees all, as
+  in an encoder, for whose masks alone transformers asks whether they may be left out."""
+  if allow_is_bidirectional_skip and attention_mask is None:
+    return None
   queries = torch.arange(q_length, device=device)[None] + q_offset
   keys = torch.arange(kv_length, device=device)[None, None, None] + kv_offset
   rows = torch.arange(batch_size, device=device)[:, None, None, None]
@@ -92,6 +112,7 @@ def register() -> None:
   from transformers.cache_utils import CacheLayerMixin  # pyright: ignore[reportMissingImports]
 
   CacheLayerMixin.register(SlotLayer)
+  CacheLayerMixin.register(CrossLayer)
   AttentionInterface.register(NAME, attention)
   AttentionInterface.register(IMAGES, attention)
   AttentionMaskInterface.register(NAME, mask)
@@ -168,6 +189,39 @@ class SlotLayer:
 
   def get_max_length(self) -> int:
     return int(self.step.max_tokens)
+
+
+class CrossLayer:
+  """What a layer of a decoder keeps of an encoder's result, as transformers calls it. `source` says
+  which rows and positions a call writes, or, if `source.is_filled`, which ones it reads."""
+
+  is_compileable = False
+  is_sliding = False
+  is_initialized = True
+
+  def __init__(
+    self, source: Any, keys: caches.Kept, values: caches.Kept, dtype: torch.dtype
+  ) -> None:
+    self.source, self.dtype = source, dtype
+    self._keys, self._values = keys, values
+
+  @property
+  def keys(self) -> torch.Tensor:
+    return self._keys.read(self.source, self.dtype)
+
+  @property
+  def values(self) -> torch.Tensor:
+    return self._values.read(self.source, self.dtype)
+
+  def update(
+    self, key_states: torch.Tensor, value_states: torch.Tensor, *_args: Any, **_kwargs: Any
+  ) -> tuple[torch.Tensor, torch.Tensor]:
+    self._keys.write(self.source, key_states)
+    self._values.write(self.source, value_states)
+    return key_states, value_states
+
+  def get_seq_length(self) -> int:
+    return int(self.source.is_filled)
 
 
 def cache_of(layers: Sequence[Any]) -> Any:

@@ -15,6 +15,7 @@ from ..runtime import load as load_program
 from . import chats
 from .adapters import Adapters
 from .drawing import Drawing
+from .encoders import Kind as EncoderKind
 from .images import Kind, PromptImages
 from .requests import Request, Settings
 from .scoring import Scorer
@@ -74,6 +75,7 @@ class Model:
       program, path, described.get("adapters", 0), described.get("adapter_rank", 0)
     )
     self._images = Kind.of(described.get("image"))
+    self._encoder = EncoderKind.of(described.get("encoder"))
     # The last input of `decode` for rows of images in a grid.
     self._shifts = self._images is not None and self._images.grid is not None
     self._embeds = described.get("embed", False)
@@ -166,6 +168,7 @@ class Model:
   def score(self, prompt: Prompt, adapter: str | None = None) -> Any:
     """The logarithms of the probabilities of all tokens of a text but the first one, as a NumPy
     array, by the logits of the model with an adapter. No request may be in progress."""
+    self._check_scores()
     tokens = self.tokens_of(prompt)
     if not 2 <= len(tokens) <= self.max_tokens + 1:
       raise ValueError(
@@ -180,6 +183,7 @@ class Model:
     """The perplexity of a text of any length, and how many tokens it was computed of. The text is
     cut into windows of so many tokens (by default as many as a sequence has room for), of which
     each is scored alone, without its first token."""
+    self._check_scores()
     size = self.max_tokens + 1 if window is None else window
     if not 2 <= size <= self.max_tokens + 1:
       raise ValueError(f"window={window}: give 2 to {self.max_tokens + 1}")
@@ -190,6 +194,13 @@ class Model:
       raise ValueError(f"the text has {len(tokens)} tokens: a perplexity needs at least 2")
     scores = self._np.concatenate(self._scored(windows, adapter))
     return float(self._np.exp(-scores.mean())), len(scores)
+
+  def _check_scores(self) -> None:
+    if self._encoder is not None:
+      raise ValueError(
+        f"{self.path} has an encoder, and scores are those of a decoder alone: ask for logprobs of "
+        "a request"
+      )
 
   def _scored(self, texts: Sequence[Sequence[int]], adapter: str | None) -> list[Any]:
     self._leave()
@@ -207,13 +218,13 @@ class Model:
       self._shifts,
     ).score(texts)
 
-  def generate(self, prompt: Prompt, **settings: Any) -> str:
+  def generate(self, prompt: Prompt = (), **settings: Any) -> str:
     """Generates a text. `settings` are the fields of requests.Settings: max_new_tokens,
-    temperature, top_k, top_p, min_p, seed, stop, penalties and others; and `images`, as in
-    `submit`."""
+    temperature, top_k, top_p, min_p, seed, stop, penalties and others; and `images`, `features`
+    and `decoder_prompt`, as in `submit`."""
     return "".join(self.stream(prompt, **settings))
 
-  def stream(self, prompt: Prompt, **settings: Any) -> Iterator[str]:
+  def stream(self, prompt: Prompt = (), **settings: Any) -> Iterator[str]:
     """The parts of a text, as they are generated. Other requests go on meanwhile. A generator that
     is closed cancels its request."""
     request = self.submit(prompt, **settings)
@@ -232,11 +243,11 @@ class Model:
     finally:
       request.cancel()
 
-  async def agenerate(self, prompt: Prompt, **settings: Any) -> str:
+  async def agenerate(self, prompt: Prompt = (), **settings: Any) -> str:
     """`generate` for asyncio. Several calls are worked on together."""
     return "".join([part async for part in self.astream(prompt, **settings)])
 
-  async def astream(self, prompt: Prompt, **settings: Any) -> AsyncIterator[str]:
+  async def astream(self, prompt: Prompt = (), **settings: Any) -> AsyncIterator[str]:
     """`stream` for asyncio: `async for part in model.astream(prompt)`. The steps run in a thread
     and are those of all calls that are in progress, in one event loop. A call that is cancelled
     cancels its request. `step` and what calls it must not run at the same time."""
@@ -270,18 +281,31 @@ class Model:
 
   # Several requests
 
-  def submit(self, prompt: Prompt, images: Any = (), **settings: Any) -> Request:
+  def submit(
+    self,
+    prompt: Prompt = (),
+    images: Any = (),
+    features: Any = None,
+    decoder_prompt: str | Sequence[int] | None = None,
+    **settings: Any,
+  ) -> Request:
     """Adds a request, which `step` works on. By default a seed is drawn.
 
     images: the pixels of the images of the prompt, in their order, as a processor of transformers
       makes them: arrays, each of one image or of several. The prompt has an image token for each
-      row of embeddings, as the processor makes it, or one for each image."""
+      row of embeddings, as the processor makes it, or one for each image.
+    features: what the encoder of a model of speech takes, as a feature extractor of transformers
+      makes it, instead of a prompt.
+    decoder_prompt: of a file with an encoder, which takes the prompt: the tokens with which the
+      decoder begins, or their text; by default those of the file."""
     settings.setdefault("seed", secrets.randbits(62))
     chosen = Settings(**settings)
     self._check_controls(chosen)
     if chosen.stop and self.tokenizer is None:
       raise ValueError(f"stop: {self.path} has no tokenizer")
-    tokens, pixels = self._with_images(self.tokens_of(prompt), images)
+    has_prompt = isinstance(prompt, str) or len(prompt) > 0
+    tokens, pixels = self._with_images(self.tokens_of(prompt) if has_prompt else [], images)
+    tokens, source = self._with_source(tokens, features, decoder_prompt)
     if not tokens:
       raise ValueError("the prompt has no tokens")
     if len(tokens) > self.max_tokens:
@@ -293,6 +317,7 @@ class Model:
     request.adapter = self._adapters.number(chosen.adapter)
     if self._images is not None and pixels:
       request.images = PromptImages(self._images, tokens, pixels)
+    request.source = source
     self._waiting.append(request)
     return request
 
@@ -308,6 +333,22 @@ class Model:
       return tokens, []
     pixels = self._images.pixels(images)
     return self._images.expanded(tokens, len(pixels)), pixels
+
+  def _with_source(
+    self, tokens: list[int], features: Any, decoder_prompt: str | Sequence[int] | None
+  ) -> tuple[list[int], Any]:
+    """The tokens with which the decoder begins, and the input of the encoder; None without one."""
+    if self._encoder is None:
+      for name, given in (("features", features), ("decoder_prompt", decoder_prompt)):
+        if given is not None:
+          raise ValueError(f"{name}: {self.path} has no encoder: give a prompt alone")
+      return tokens, None
+    source = self._encoder.source(tokens, features)
+    if decoder_prompt is None:
+      return list(self._encoder.start), source
+    if isinstance(decoder_prompt, str) and self.tokenizer is not None:
+      return self.tokenizer.encode(decoder_prompt), source
+    return self.tokens_of(decoder_prompt) if len(decoder_prompt) else [], source
 
   def _check_controls(self, chosen: Settings) -> None:
     most = self._drawing.ranked
@@ -352,7 +393,16 @@ class Model:
 
   def _prefill(self, request: Request) -> None:
     begin, images = request.taken, request.images
+    if request.source is not None and begin == 0:
+      try:
+        self._session.encode(request.source, request.slot)
+      except Exception as error:  # what the runtime raises; the other requests go on
+        request.fail(error)
+        return
     end = min(begin + self._chunk, len(request.prompt))
+    # Tokens that must not come as the first one are those of `prefill`, which takes two and more.
+    if self._encoder is not None and len(request.prompt) - end == 1 and end - begin > 1:
+      end -= 1
     if images is not None:
       end = images.end(begin, self._chunk)
     chunk = request.prompt[begin:end]
@@ -369,7 +419,7 @@ class Model:
       )
     elif len(chunk) > 1:
       tokens = self._np.array(chunk, dtype=self._np.int64)
-      more = (request.adapter,) if self._adapters.count else ()
+      more = (request.adapter,) if self._adapters.count else self._source_span([request])
       found, logits = self._session.prefill(tokens, request.slot, begin, self._span(end), *more)
     else:  # some models decide by whether a chunk has one token, and take two and more
       row = [*[None] * request.slot, request]
@@ -422,6 +472,8 @@ class Model:
     largest = max(position for _, position in steps.values())
     if self._adapters.count:
       more = (np.array([one.adapter if one else 0 for one in requests], np.int64),)
+    if self._encoder is not None:
+      more = self._source_span(requests)
     return self._session.decode(tokens, positions, self._span(largest + 1), *more)
 
   def _add(self, rows: Sequence[Request | None], found: Any, logits: Any) -> None:
@@ -434,6 +486,14 @@ class Model:
 
   def _span(self, end: int) -> int:
     return min(-(-end // _SPAN) * _SPAN, self.max_tokens)
+
+  def _source_span(self, requests: Sequence[Request | None]) -> tuple[int, ...]:
+    """The last input of `prefill` and `decode`, if the encoder takes tokens: how many positions of
+    the encoder are read."""
+    if self._encoder is None or self._encoder.shape is not None:
+      return ()
+    longest = max(len(one.source) for one in requests if one is not None)
+    return (min(-(-longest // _SPAN) * _SPAN, self._encoder.positions),)
 
 
 def _check_hashes(path: str, texts: Mapping[str, str]) -> None:

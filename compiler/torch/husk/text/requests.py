@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
@@ -110,6 +111,7 @@ class Request:
     self.slot = -1  # while it has one
     self.adapter = 0  # its number
     self.images: PromptImages | None = None  # of the prompt
+    self.source: Any = None  # of the encoder: tokens or features, as a NumPy array
     self.taken = 0  # how many tokens of the prompt the cache has
     self._ends = ends
     self._decoder = Decoder(tokenizer) if tokenizer is not None else None
@@ -155,7 +157,9 @@ class Request:
       self._end("end")
       return
     if self._decoder is not None:
-      self._extend(self._decoder.push(token))
+      # A model may have more numbers of tokens than its tokenizer. They have no text.
+      with contextlib.suppress(ValueError):
+        self._extend(self._decoder.push(token))
     if self.reason is None and (room < 1 or len(self.tokens) == self.settings.max_new_tokens):
       self._end("length")
 

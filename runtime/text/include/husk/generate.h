@@ -21,8 +21,9 @@
  * while it is generated, and waits until one is free. A step runs the model once for all of them:
  * it takes up to one chunk of each prompt that the cache does not have yet, and then generates a
  * token of each other text, or several (`speculate`). So requests may join and leave between any
- * two steps, and a step never takes longer than one chunk for each slot and one token. The first
- * request that is submitted gets the first slot that is free.
+ * two steps, and a step never takes longer than one chunk for each slot and one token; in a file
+ * with an encoder, the first chunk comes with a run of the encoder. The first request that is
+ * submitted gets the first slot that is free.
  *
  * Threads: one thread at a time calls husk_generator_step; a second call meanwhile is refused. Any
  * thread may submit, cancel and ask for statistics at the same time. `part` is called by
@@ -211,6 +212,15 @@ typedef struct husk_text_request {
    * becomes as many as an image has rows. Tokens of images do not count for reuse_prefixes. */
   const float* embeddings;
   size_t embedding_count; /**< How many rows there are. */
+  /** What the encoder takes instead of a prompt, if the file has one for sound (husk_text_encoder):
+   * the numbers that the feature extractor of the model makes. `text` and `tokens` are NULL then.
+   */
+  const float* features;
+  size_t feature_count; /**< How many numbers there are. */
+  /** The tokens with which the decoder begins, if the file has an encoder, which takes the prompt
+   * or the features; NULL: those of the file. They are what `prompt` of a part counts. */
+  const int32_t* decoder_tokens;
+  size_t decoder_token_count; /**< How many tokens there are. */
 } husk_text_request;
 /** The initial value of a husk_text_request. */
 #define HUSK_TEXT_REQUEST_INIT \
@@ -243,6 +253,10 @@ typedef struct husk_text_request {
    0,                          \
    0,                          \
    NULL,                       \
+   0,                          \
+   NULL,                       \
+   0,                          \
+   NULL,                       \
    0}
 
 /** Sets temperature, top_k and top_p to what the model's author recommends: zeros, if nothing. */
@@ -254,8 +268,9 @@ HUSK_API void husk_generator_recommend(const husk_generator* generator, husk_tex
  * @param number its number, from 1 on, which parts and husk_generator_cancel have; may be NULL
  * @param error may be NULL
  * @return HUSK_OK; HUSK_INVALID_ARGUMENT, naming a setting that is wrong; HUSK_INVALID_INPUT if the
- * prompt is no UTF-8, has no tokens or a token that does not exist, or is longer than a sequence,
- * or if its image tokens are not as many as the rows of its images; HUSK_NOT_FOUND if its adapter
+ * prompt is no UTF-8, has no tokens or a token that does not exist, or is longer than a sequence
+ * or than the encoder takes, if its image tokens are not as many as the rows of its images, or if
+ * the features are of another number, or not finite; HUSK_NOT_FOUND if its adapter
  * is not set; HUSK_UNSUPPORTED if there is a text and no tokenizer, or a setting whose functions
  * the file lacks; or HUSK_OUT_OF_MEMORY. Other requests go on. */
 HUSK_API husk_status husk_generator_submit(husk_generator* generator,
@@ -372,6 +387,22 @@ HUSK_API husk_status husk_generator_images_get(const husk_generator* generator,
 HUSK_API husk_status husk_generator_image(husk_generator* generator, const float* pixels,
                                           size_t pixel_count, float* rows, size_t capacity,
                                           husk_error* error);
+
+/** How a file takes the input of its encoder. Minimum size: through `features`. */
+typedef struct husk_text_encoder {
+  uint32_t struct_size; /**< Set by the caller that passes the struct to be filled. */
+  int32_t reserved;     /**< 0. */
+  uint64_t positions;   /**< How many tokens the encoder takes; 0: the file has no encoder. */
+  uint64_t features;    /**< How many numbers it takes instead of tokens; 0: it takes tokens. */
+} husk_text_encoder;
+/** The initial value of a husk_text_encoder. */
+#define HUSK_TEXT_ENCODER_INIT {sizeof(husk_text_encoder), 0, 0, 0}
+
+/** Writes to `out`, which is HUSK_TEXT_ENCODER_INIT on entry, how the file takes the input of its
+ * encoder, which each request gives: its prompt, or `features`. Any thread may call. Returns
+ * HUSK_OK or HUSK_INVALID_ARGUMENT. */
+HUSK_API husk_status husk_generator_encoder_get(const husk_generator* generator,
+                                                husk_text_encoder* out, husk_error* error);
 
 /** Counts of a generator. Minimum size: through `step_nanoseconds`. */
 typedef struct husk_generator_stats {

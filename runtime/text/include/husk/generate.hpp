@@ -48,6 +48,8 @@ struct TextRequest {
   uint32_t speculate = 0;                   /**< husk_text_request.speculate. */
   uint32_t adapter = 0;                     /**< husk_text_request.adapter. */
   std::vector<float> embeddings;            /**< The rows of images, as `image` gives them. */
+  std::vector<float> features;              /**< husk_text_request.features. */
+  std::vector<int32_t> decoder_tokens;      /**< husk_text_request.decoder_tokens. */
   bool ignore_end = false;                  /**< husk_text_request.ignore_end. */
   std::vector<std::string> stops;           /**< husk_text_request.stops. */
   /** Called for each part of each text; false cancels the request. An exception cancels it too, and
@@ -83,7 +85,8 @@ class Generator {
     for (const std::string& stop : asked.stops) stops.push_back({stop.data(), stop.size()});
     husk_text_request request = HUSK_TEXT_REQUEST_INIT;
     request.options = asked.options;
-    if (asked.tokens.empty()) request.text = asked.text.data();
+    const bool has_prompt = asked.features.empty() || !asked.text.empty();
+    if (asked.tokens.empty() && has_prompt) request.text = asked.text.data();
     request.bytes = asked.text.size();
     request.tokens = asked.tokens.data();
     request.token_count = asked.tokens.size();
@@ -106,6 +109,10 @@ class Generator {
       const uint64_t width = images().width;
       request.embedding_count = width ? asked.embeddings.size() / width : asked.embeddings.size();
     }
+    request.features = asked.features.data();
+    request.feature_count = asked.features.size();
+    request.decoder_tokens = asked.decoder_tokens.data();
+    request.decoder_token_count = asked.decoder_tokens.size();
     request.ignore_end = asked.ignore_end;
     request.stops = stops.data();
     request.stop_count = stops.size();
@@ -130,6 +137,13 @@ class Generator {
     husk_text_images result = HUSK_TEXT_IMAGES_INIT;
     detail::check(
         [&](husk_error* error) { return husk_generator_images_get(get(), &result, error); });
+    return result;
+  }
+  /** husk_generator_encoder_get. */
+  husk_text_encoder encoder() const {
+    husk_text_encoder result = HUSK_TEXT_ENCODER_INIT;
+    detail::check(
+        [&](husk_error* error) { return husk_generator_encoder_get(get(), &result, error); });
     return result;
   }
   /** husk_generator_image: the rows of embeddings of an image. */

@@ -447,6 +447,15 @@ pub struct husk_text_choice {
 
 #[repr(C)]
 #[derive(Clone, Copy)]
+pub struct husk_text_encoder {
+    pub struct_size: u32,
+    pub reserved: i32,
+    pub positions: u64,
+    pub features: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
 pub struct husk_text_images {
     pub struct_size: u32,
     pub token: i32,
@@ -510,6 +519,10 @@ pub struct husk_text_request {
     pub reserved2: u32,
     pub embeddings: *const f32,
     pub embedding_count: usize,
+    pub features: *const f32,
+    pub feature_count: usize,
+    pub decoder_tokens: *const i32,
+    pub decoder_token_count: usize,
 }
 
 #[repr(C)]
@@ -894,6 +907,11 @@ extern "C" {
         count: *mut usize,
         error: *mut husk_error,
     ) -> i32;
+    pub fn husk_generator_encoder_get(
+        generator: *const husk_generator,
+        out: *mut husk_text_encoder,
+        error: *mut husk_error,
+    ) -> i32;
     pub fn husk_generator_image(
         generator: *mut husk_generator,
         pixels: *const f32,
@@ -1209,6 +1227,12 @@ fn layouts() {
     assert_eq!(offset_of!(husk_text_choice, token_count), 24);
     assert_eq!(offset_of!(husk_text_choice, allowed), 32);
     assert_eq!(offset_of!(husk_text_choice, word_count), 40);
+    assert_eq!(size_of::<husk_text_encoder>(), 24);
+    assert_eq!(align_of::<husk_text_encoder>(), 8);
+    assert_eq!(offset_of!(husk_text_encoder, struct_size), 0);
+    assert_eq!(offset_of!(husk_text_encoder, reserved), 4);
+    assert_eq!(offset_of!(husk_text_encoder, positions), 8);
+    assert_eq!(offset_of!(husk_text_encoder, features), 16);
     assert_eq!(size_of::<husk_text_images>(), 32);
     assert_eq!(align_of::<husk_text_images>(), 8);
     assert_eq!(offset_of!(husk_text_images, struct_size), 0);
@@ -1235,7 +1259,7 @@ fn layouts() {
     assert_eq!(offset_of!(husk_text_part, top_logprobs), 88);
     assert_eq!(offset_of!(husk_text_part, top_count), 96);
     assert_eq!(offset_of!(husk_text_part, reserved2), 100);
-    assert_eq!(size_of::<husk_text_request>(), 176);
+    assert_eq!(size_of::<husk_text_request>(), 208);
     assert_eq!(align_of::<husk_text_request>(), 8);
     assert_eq!(offset_of!(husk_text_request, struct_size), 0);
     assert_eq!(offset_of!(husk_text_request, options), 4);
@@ -1267,6 +1291,10 @@ fn layouts() {
     assert_eq!(offset_of!(husk_text_request, reserved2), 156);
     assert_eq!(offset_of!(husk_text_request, embeddings), 160);
     assert_eq!(offset_of!(husk_text_request, embedding_count), 168);
+    assert_eq!(offset_of!(husk_text_request, features), 176);
+    assert_eq!(offset_of!(husk_text_request, feature_count), 184);
+    assert_eq!(offset_of!(husk_text_request, decoder_tokens), 192);
+    assert_eq!(offset_of!(husk_text_request, decoder_token_count), 200);
     assert_eq!(size_of::<husk_text_slice>(), 16);
     assert_eq!(align_of::<husk_text_slice>(), 8);
     assert_eq!(offset_of!(husk_text_slice, text), 0);
