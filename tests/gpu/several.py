@@ -361,7 +361,10 @@ def failures(rank, options, port, folder):
   dist.broadcast_object_list(own, src=0)
   joins = functools.partial(
     *(husk.Engine, device),
-    **{"rank": rank, "world": options.ranks, "group": own[0], "group_timeout_ms": 4000},
+    rank=rank,
+    world=options.ranks,
+    group=own[0],
+    group_timeout_ms=4000,
   )
   engine = joins()
   dist.barrier()

@@ -187,9 +187,9 @@ typedef struct husk_engine_options {
   /** NULL; or what husk_group_id_create has written on one of the ranks, and the application has
    * brought to the others. husk_engine_create then waits until all ranks have called it, and the
    * ops of the port communicate in their group. All ranks open the files for several ranks in one
-   * order, and enqueue runs of them in one order. Of one rank, such a run begins when the one before
-   * has ended: both are on one stream, or the second one's stream waits for the first. NULL leaves
-   * communication to ops of the application. */
+   * order, and enqueue runs of them in one order. On one rank, such a run begins when the one
+   * before has ended: both are on one stream, or the second one's stream waits for the first. NULL
+   * leaves communication to ops of the application. */
   const husk_group_id* group;
   /** How long this rank waits for another one, in milliseconds; 0: 60,000. A call that waits longer
    * fails with HUSK_DEVICE, on the other ranks too. */
