@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from export_and_compare import run
 from husk.inductor import equal_layers
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
 
 LAYERS = 6
 
@@ -80,6 +81,26 @@ def test_layers_that_write_otherwise_stay(model, tmp_path, calls):
   are copied to states: without a call they are computed there."""
   run(tmp_path, model, (torch.randn(4, 8),), others=[(torch.randn(4, 8),)], artifact=False)
   assert calls == [0]
+
+
+@pytest.mark.parametrize("is_needed", [True, False])
+def test_layers_of_which_nothing_but_a_write_is_needed_stay(calls, is_needed):
+  """Inductor would drop their calls, and what they write with them."""
+
+  def layers(x, rows, weight, *kept):
+    place = torch.ones(1, dtype=torch.int64)
+    for one in kept:
+      torch.ops.aten.index_put_(one, (place,), torch.mm(rows, weight)[:1])
+      x = torch.mm(x.tanh().exp().sin().cos(), weight)
+    return x
+
+  kept = [torch.zeros(3, 8) for _ in range(LAYERS)]
+  inputs = (torch.randn(4, 8), torch.randn(4, 8), torch.randn(8, 8))
+  module = make_fx(layers, tracing_mode="fake")(*inputs, *kept)
+  if not is_needed:
+    module.graph.output_node().args = (next(iter(module.graph.nodes)),)
+  equal_layers.share(module)
+  assert (calls[0] >= LAYERS - 2) == is_needed and (calls[0] == 0) != is_needed
 
 
 def test_other_layers_stay(tmp_path, calls):

@@ -248,6 +248,18 @@ def _inputs(node: torch.fx.Node) -> list[torch.fx.Node]:
   return found
 
 
+def _needed_nodes(graph: torch.fx.Graph) -> set[torch.fx.Node]:
+  """The nodes that a result of the graph or a write needs."""
+  found = {node for node in graph.nodes if node.op == "output" or writes.may_write(node)}
+  waiting = list(found)
+  while waiting:
+    for node in waiting.pop().all_input_nodes:
+      if node not in found:
+        found.add(node)
+        waiting.append(node)
+  return found
+
+
 # Their calls
 
 
@@ -300,11 +312,24 @@ class _Call:
     shared: set[Any] = set().union(*(memory.roots[result] for result in results))
     if not shared.isdisjoint(placeholders):
       return False
+    if memory.written and not self._are_needed():
+      return False
     return all(
       node.op in ("placeholder", "get_attr") and all(user in layer for user in node.users)
       for placeholder, operand in zip(placeholders, self.operands, strict=True)
       if placeholder in memory.written
       for node, layer in zip(operand, map(set, self.layers), strict=True)
+    )
+
+  def _are_needed(self) -> bool:
+    """Whether something needs a result of each layer. Inductor drops a call of which nothing needs
+    a result, with all that it writes."""
+    needed = _needed_nodes(self.layers[0][0].graph)
+    return all(
+      any(
+        user in needed and user not in own for place in self.results for user in layer[place].users
+      )
+      for layer, own in zip(self.layers, map(set, self.layers), strict=True)
     )
 
   def _body(self) -> torch.fx.GraphModule:
