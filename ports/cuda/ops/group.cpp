@@ -55,7 +55,7 @@ husk_status ended_by(DeviceGroup& group, husk_status status) {
 husk_status gather_records(const Device& device, DeviceGroup& group, const char* thing,
                            const void* own, void* all, husk_error* error) {
   const Driver& driver = device.driver;
-  const CUstream stream = device.private_stream;
+  CUstream stream = device.private_stream;
   const CUdeviceptr place = group.memory + group.rank * kRankRecordBytes;
   {
     const Lock lock(&group.mutex);
