@@ -5,6 +5,8 @@ import logging
 
 import host_ops
 import pytest
+from _pytest import runner
+from husk.inductor import frames
 
 
 def pytest_configure():
@@ -23,6 +25,12 @@ def pytest_collection_finish():
   gc.collect()
   gc.freeze()
   gc.set_threshold(50_000, 50, 10)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item, nextitem):
+  """Runs a test, like an export, with the memory for all frames in one piece."""
+  return frames.in_one_piece(runner.pytest_runtest_protocol)(item, nextitem)
 
 
 @pytest.fixture(scope="module")
