@@ -5,6 +5,7 @@ import logging
 
 import host_ops
 import pytest
+import torch
 from _pytest import runner
 from husk.inductor import frames
 
@@ -29,7 +30,9 @@ def pytest_collection_finish():
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item, nextitem):
-  """Runs a test, like an export, with the memory for all frames in one piece."""
+  """Runs a test, like an export, with the memory for all frames in one piece. Each test draws the
+  same random numbers, whichever ran before it."""
+  torch.manual_seed(0)
   return frames.in_one_piece(runner.pytest_runtest_protocol)(item, nextitem)
 
 
