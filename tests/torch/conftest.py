@@ -5,6 +5,9 @@ import logging
 
 import host_ops
 import pytest
+import torch
+from _pytest import runner
+from husk.inductor import frames
 
 
 def pytest_configure():
@@ -23,6 +26,14 @@ def pytest_collection_finish():
   gc.collect()
   gc.freeze()
   gc.set_threshold(50_000, 50, 10)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item, nextitem):
+  """Runs a test, like an export, with the memory for all frames in one piece. Each test draws the
+  same random numbers, whichever ran before it."""
+  torch.manual_seed(0)
+  return frames.in_one_piece(runner.pytest_runtest_protocol)(item, nextitem)
 
 
 @pytest.fixture(scope="module")

@@ -30,6 +30,7 @@ from .inductor import (
   empty,
   failures,
   filters,
+  frames,
   python_numbers,
   repeated_sizes,
   strided,
@@ -219,6 +220,7 @@ def write(
 
 
 @short_tracebacks
+@frames.in_one_piece
 def _write(
   functions: Mapping[str, Function],
   folder: pathlib.Path,

@@ -72,8 +72,9 @@ def test_zeta():
 
 @pytest.mark.parametrize("n", range(5))
 def test_polygamma(n):
-  x = torch.cat([torch.linspace(0.1, 30, 200), -torch.rand(50) * 5, torch.tensor([INF, NAN, 1e30])])
-  x = x[(x > 0) | ((x - x.round()).abs() > 0.1) | ~x.isfinite()]
+  # Not the middle of each unit, where functions have zeros: near them eager mode has few digits.
+  negative = torch.arange(-5, 0).unsqueeze(1) + torch.tensor([0.12, 0.2, 0.3, 0.6, 0.7, 0.8, 0.88])
+  x = torch.cat([torch.linspace(0.1, 30, 200), negative.flatten(), torch.tensor([INF, NAN, 1e30])])
   check(lambda_of_polygamma(n), x, dtypes=(torch.float32, torch.float64))
 
 

@@ -8,10 +8,16 @@ import on_fake_driver
 import pytest
 import torch
 from cuda_numerics import close
+from grids import alternating
 from torch.export import Dim
 
 LIBRARY = "libcufft.so.12"
-DTYPES = [(torch.float32, 1e-4), (torch.float64, 1e-10)]
+# The type of a transform, its dimensions and their sizes.
+TRANSFORMS = alternating(
+  [(torch.float32, 1e-4), (torch.float64, 1e-10)],
+  [1, 2, 3],
+  [(4, 6, 8), (1, 1, 1), (2, 3, 7), (3, 5, 2)],
+)
 CALL = re.compile(r'extern "husk::fft" \((.*?)\)(?: at .*)?$', re.M)
 
 
@@ -35,10 +41,10 @@ def written(function, args, folder, shapes=None, **options):
 # The tests of this part compare what the library computes.
 
 
-@pytest.mark.parametrize("dtype, tolerance", DTYPES)
-@pytest.mark.parametrize("dims", [1, 2, 3])
-@pytest.mark.parametrize("sizes", [(4, 6, 8), (1, 1, 1), (2, 3, 7), (3, 5, 2)])
-def test_complex_numbers(dtype, tolerance, dims, sizes, tmp_path, monkeypatch):
+@pytest.mark.parametrize("kind, dims, sizes", TRANSFORMS)
+def test_complex_numbers(kind, dims, sizes, tmp_path, monkeypatch):
+  dtype, tolerance = kind
+
   def function(self, x):
     z = torch.view_as_complex(x)
     where = tuple(range(-dims, 0))
@@ -50,10 +56,9 @@ def test_complex_numbers(dtype, tolerance, dims, sizes, tmp_path, monkeypatch):
   check(function, [(numbers(2, *sizes, 2, dtype=dtype),)], tmp_path, monkeypatch, tolerance)
 
 
-@pytest.mark.parametrize("dtype, tolerance", DTYPES)
-@pytest.mark.parametrize("dims", [1, 2, 3])
-@pytest.mark.parametrize("sizes", [(4, 6, 8), (1, 1, 1), (2, 3, 7), (3, 5, 2)])
-def test_real_numbers(dtype, tolerance, dims, sizes, tmp_path, monkeypatch):
+@pytest.mark.parametrize("kind, dims, sizes", TRANSFORMS)
+def test_real_numbers(kind, dims, sizes, tmp_path, monkeypatch):
+  dtype, tolerance = kind
   where = tuple(range(-dims, 0))
 
   def function(self, x):

@@ -8,6 +8,7 @@ import on_fake_driver
 import pytest
 import torch
 from cuda_numerics import close
+from grids import alternating
 from husk.cuda import operators
 from husk.libraries import cusolver
 from torch.export import Dim
@@ -63,10 +64,13 @@ def test_eigenvalues(dtype, tolerance, tmp_path, monkeypatch):
   close(vectors @ torch.diag_embed(values) @ vectors.mT, whole, tolerance)
 
 
-@pytest.mark.parametrize("dtype, tolerance", DTYPES)
-@pytest.mark.parametrize("full", [False, True])
-@pytest.mark.parametrize("sizes", [(5, 5), (2, 4, 7), (7, 3), (1, 4), (4, 1), (1, 1)])
-def test_singular_values(dtype, tolerance, full, sizes, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+  "kind, full, sizes",
+  alternating(DTYPES, [False, True], [(5, 5), (2, 4, 7), (7, 3), (1, 4), (4, 1), (1, 1)]),
+)
+def test_singular_values(kind, full, sizes, tmp_path, monkeypatch):
+  dtype, tolerance = kind
+
   def function(self, x):
     return *torch.linalg.svd(x.mT, full_matrices=full), torch.linalg.svdvals(x.mT)
 
@@ -100,10 +104,12 @@ def test_matrices_of_varying_shapes(tmp_path, monkeypatch):
     close(r.abs(), torch.linalg.qr(x.mT).R.abs(), 2e-4)
 
 
-@pytest.mark.parametrize("dtype, tolerance", DTYPES)
-@pytest.mark.parametrize("mode", ["reduced", "complete", "r"])
-@pytest.mark.parametrize("sizes", [(5, 5), (2, 3, 7), (7, 3), (1, 1), (19, 23)])
-def test_qr(dtype, tolerance, mode, sizes, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+  "kind, mode, sizes",
+  alternating(DTYPES, ["reduced", "complete", "r"], [(5, 5), (2, 3, 7), (7, 3), (1, 1), (19, 23)]),
+)
+def test_qr(kind, mode, sizes, tmp_path, monkeypatch):
+  dtype, tolerance = kind
   x = torch.randn(*sizes, dtype=dtype, generator=torch.Generator().manual_seed(2))
 
   def function(self, x):
@@ -165,10 +171,10 @@ def test_systems_of_equations(dtype, tolerance, batch, tmp_path, monkeypatch):
     close(one, other, tolerance)
 
 
-@pytest.mark.parametrize("upper", [False, True])
-@pytest.mark.parametrize("dtype, tolerance", DTYPES)
-@pytest.mark.parametrize("n", [1, 2, 7, 33])
-def test_cholesky(dtype, tolerance, upper, n, tmp_path, monkeypatch):
+@pytest.mark.parametrize("kind, upper, n", alternating(DTYPES, [False, True], [1, 2, 7, 33]))
+def test_cholesky(kind, upper, n, tmp_path, monkeypatch):
+  dtype, tolerance = kind
+
   def function(self, x):
     return torch.linalg.cholesky_ex(x.mT, upper=upper)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from .. import devices
 from ..errors import Unsupported
 from ..hir import huskc
-from ..inductor import capture, loop_ints, one_device, torch_compat
+from ..inductor import capture, frames, loop_ints, one_device, torch_compat
 from ..runtime.program import MODES
 from ..version import VERSION
 from . import regions, text
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _DECIDED = ("cpp_wrapper", "fx_wrapper")
 
 
+@frames.in_one_piece
 def backend(
   module: torch.fx.GraphModule,
   inputs: Sequence[Any],
@@ -72,6 +73,7 @@ def backend(
   return compiled
 
 
+@frames.in_one_piece
 def _compile(
   tag: str,
   run_mode: str,
