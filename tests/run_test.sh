@@ -15,7 +15,11 @@ stage() {
     *" $1:runner "*) runner log false; runner log true ;;
     *" $1:command "*) false ;;
     *" $1:exit "*) exit 3 ;;
-    *" $1:slow "*) echo "is slow"; touch is_slow; until grep -q "not done" output; do sleep 0.1; done ;;
+    *" $1:slow "*)
+      echo "is slow"
+      touch is_slow
+      until grep -q "not done" output; do sleep 0.1; done
+      ;;
     *" $1:orphan "*) runner log bash -c 'echo "has one"; sleep 30 & exit 0' ;;
     *" $1:hangs "*) runner log sleep 60; runner log echo "goes on" ;;
     *" $1:import "*) PYTHONPATH=. python3 -c 'import fakes' ;;
