@@ -291,6 +291,7 @@ def test_attention_is_measured(gpu, tmp_path):
   gpu.faster = lambda config: config.num_stages == 2
   text = written(tmp_path, "max", Attention(), tuple(torch.randn(shape).half() for _ in range(3)))
   assert "launch h200_attention" in text
+  assert not re.findall(".*not measured.*", text)
   tried = [config for name, config, _ in gpu.launches if name.startswith("attention")]
   assert (
     len({config.kwargs["BLOCK_N"] for config in tried}) > 2
