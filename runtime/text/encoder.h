@@ -22,7 +22,7 @@ struct EncoderKind {
   Status read(const Json& json, husk_error* error);
 };
 
-// What the encoder takes for a request: tokens or features.
+// The input of the encoder for a request: tokens or features.
 class Source {
  public:
   // Copies the features, or takes the tokens of the prompt. With an encoder, `prompt` becomes the

@@ -128,6 +128,17 @@ class Rank {
   bool is_sized_ = false;
 };
 
+// Ends the other process with its failures, if this is it, and waits for it here otherwise.
+void end_of(pid_t child) {
+  if (child == 0) {
+    fflush(nullptr);
+    _exit(testing::Test::HasFailure());
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "rank 1 failed: " << status;
+}
+
 constexpr uint32_t kDeadline = 200;
 constexpr char kLate[] = "did not end within 200 ms, and was ended: another rank is late";
 constexpr char kNoMoreUse[] = "the group of ranks is of no more use";
@@ -161,13 +172,7 @@ class GroupTest : public FakeTest, public testing::WithParamInterface<int32_t> {
       }
     }
     unsetenv("FAKE_NCCL_STALL");
-    if (number == 1) {
-      fflush(nullptr);
-      _exit(HasFailure());
-    }
-    int status = 0;
-    waitpid(child, &status, 0);
-    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "rank 1 failed: " << status;
+    end_of(child);
     EXPECT_EQ(fake.fake_calls("ncclCommAbort"), 1u);
     EXPECT_EQ(fake.fake_calls("ncclCommDestroy"), 0u);
     EXPECT_EQ(fake.fake_live_objects(), 0u);
@@ -242,13 +247,7 @@ TEST_P(Between, ExchangesLieBetweenKernels) {
     EXPECT_EQ(fake.fake_calls("cuGraphAddNode"), GetParam() ? 2u : 0u);
   }
   unsetenv("FAKE_PEERS");
-  if (child == 0) {
-    fflush(nullptr);
-    _exit(HasFailure());
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "rank 1 failed: " << status;
+  end_of(child);
   EXPECT_EQ(fake.fake_live_objects(), 0u);
 }
 

@@ -40,17 +40,24 @@ class CudaGroup : public OverFake {
     if (IsSkipped()) return;
     ASSERT_EQ(port->group_id(nullptr, &id, &error), HUSK_OK) << error.text;
   }
+  void TearDown() override {
+    OverFake::TearDown();
+    unsetenv("FAKE_PEERS");
+  }
 
   // Runs `body` as rank 0 here and as rank 1 in another process, whose failures count.
   void on_two_ranks(const std::function<void(uint32_t rank)>& body, uint32_t timeout = 20000) {
     const pid_t child = fork();
     ASSERT_GE(child, 0);
+    run(child == 0, timeout, body);
+    end_of(child);
+  }
+  // Ends the other process with its failures, if this is it, and waits for it here otherwise.
+  static void end_of(pid_t child) {
     if (child == 0) {
-      run(1, timeout, body);
       fflush(nullptr);
       _exit(HasFailure());
     }
-    run(0, timeout, body);
     int status = 0;
     waitpid(child, &status, 0);
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "rank 1 failed: " << status;
@@ -118,6 +125,23 @@ class CudaGroup : public OverFake {
     Vector<float> x = vector(HUSK_F32, std::vector<float>(static_cast<size_t>(size), 1));
     return call("husk::all_reduce", {x.arg(), text("sum"), ints(both), x.arg(), token()});
   }
+  // Equal bytes of both ranks pass and others do not, and the group goes on.
+  void expect_agreement(uint32_t rank) {
+    uint8_t bytes[32] = {7};
+    EXPECT_EQ(port->agree(device, bytes, &error), HUSK_OK) << error.text;
+    bytes[31] = static_cast<uint8_t>(rank);
+    EXPECT_EQ(port->agree(device, bytes, &error), HUSK_INVALID_ARGUMENT);
+    EXPECT_TRUE(error_says("have different ones")) << error.text;
+    EXPECT_EQ(sum(), HUSK_OK) << error.text;
+    EXPECT_EQ(wait(), HUSK_OK) << error.text;
+  }
+  // Closes the device, and with it leaves the group.
+  void leave() {
+    free_memory();
+    port->stream_destroy(device, stream);
+    stream = nullptr;
+    close();
+  }
   husk_status wait() { return port->stream_wait(device, stream, &error); }
 
   static constexpr uint32_t kShort = 200;
@@ -128,10 +152,7 @@ class CudaGroup : public OverFake {
   void run(uint32_t rank, uint32_t timeout, const std::function<void(uint32_t rank)>& body) {
     ASSERT_EQ(join(rank, 2, timeout), HUSK_OK) << error.text;
     body(rank);
-    free_memory();
-    port->stream_destroy(device, stream);
-    stream = nullptr;
-    close();
+    leave();
   }
 };
 

@@ -11,10 +11,6 @@ class CudaRanks : public CudaGroup, public testing::WithParamInterface<bool> {
     setenv("FAKE_PEERS", GetParam() ? "1" : "0", 1);
     CudaGroup::SetUp();
   }
-  void TearDown() override {
-    CudaGroup::TearDown();
-    unsetenv("FAKE_PEERS");
-  }
 };
 
 INSTANTIATE_TEST_SUITE_P(By, CudaRanks, testing::Bool(), [](const auto& parameter) {
@@ -166,15 +162,7 @@ TEST_P(CudaRanks, RefusesWrongArguments) {
 }
 
 TEST_P(CudaRanks, Agrees) {
-  on_two_ranks([&](uint32_t rank) {
-    uint8_t bytes[32] = {7};
-    EXPECT_EQ(port->agree(device, bytes, &error), HUSK_OK) << error.text;
-    bytes[31] = static_cast<uint8_t>(rank);
-    EXPECT_EQ(port->agree(device, bytes, &error), HUSK_INVALID_ARGUMENT);
-    EXPECT_TRUE(error_says("have different ones")) << error.text;
-    EXPECT_EQ(sum(), HUSK_OK) << error.text;
-    EXPECT_EQ(wait(), HUSK_OK) << error.text;
-  });
+  on_two_ranks([&](uint32_t rank) { expect_agreement(rank); });
 }
 
 TEST_F(CudaGroup, ARankThatIsGoneEndsTheWait) {
@@ -376,22 +364,13 @@ TEST_P(CudaRanks, TakesACommunicator) {
   ASSERT_EQ(join(rank), HUSK_OK) << error.text;
   EXPECT_EQ(sum(), HUSK_OK) << error.text;
   EXPECT_EQ(wait(), HUSK_OK) << error.text;
-  free_memory();
-  port->stream_destroy(device, stream);
-  stream = nullptr;
-  close();
+  leave();
   EXPECT_EQ(fake().calls("ncclCommDestroy") + fake().calls("ncclCommAbort"), 0u);
   ASSERT_EQ(open(), HUSK_OK);
   ASSERT_EQ(port->enter(device, &entered, &error), HUSK_OK);
   nccl.ncclCommDestroy(comm);
   port->leave(entered);
-  if (child == 0) {
-    fflush(nullptr);
-    _exit(HasFailure());
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  end_of(child);
 }
 
 }  // namespace husk::port_test

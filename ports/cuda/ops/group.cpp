@@ -43,26 +43,11 @@ husk_status open_comm(const Device& device, const husk_port_group& request, Devi
   return group->settle(result, "ncclCommInitRankConfig", "a group of ranks", error);
 }
 
-// Ends the group if what all of its ranks do together has failed.
-husk_status ended_by(DeviceGroup& group, husk_status status) {
-  const Lock lock(&group.mutex);
-  if (status != HUSK_OK) group.abort();
-  return status;
-}
-
-// Brings `own`, kRankRecordBytes bytes, from each rank to each other one. `all` has those of all
-// ranks then.
-husk_status gather_records(const Device& device, DeviceGroup& group, const char* thing,
+husk_status gather_by_nccl(const Device& device, DeviceGroup& group, const char* thing,
                            const void* own, void* all, husk_error* error) {
   const Driver& driver = device.driver;
   CUstream stream = device.private_stream;
   const CUdeviceptr place = group.memory + group.rank * kRankRecordBytes;
-  {
-    const Lock lock(&group.mutex);
-    HUSK_TRY(group.check(thing, error));
-  }
-  if (!group.nccl.library)
-    return ended_by(group, group.meeting.gather(own, all, group.timeout_ms, error));
   {
     const Lock lock(&group.mutex);
     HUSK_TRY(group.check(thing, error));
@@ -80,6 +65,27 @@ husk_status gather_records(const Device& device, DeviceGroup& group, const char*
   if (copied == CUDA_SUCCESS) copied = driver.cuStreamSynchronize(stream);
   if (copied == CUDA_SUCCESS) return HUSK_OK;
   return driver_fail(driver, error, copied, "cuMemcpyDtoHAsync", "%s", thing);
+}
+
+// A failure ends the group. No lock is held while this rank waits for the others.
+husk_status gather_at_meeting(DeviceGroup& group, const char* thing, const void* own, void* all,
+                              husk_error* error) {
+  {
+    const Lock lock(&group.mutex);
+    HUSK_TRY(group.check(thing, error));
+  }
+  const husk_status status = group.meeting.gather(own, all, group.timeout_ms, error);
+  const Lock lock(&group.mutex);
+  if (status != HUSK_OK) group.abort();
+  return status;
+}
+
+// Brings `own`, kRankRecordBytes bytes, from each rank to each other one. `all` has those of all
+// ranks then.
+husk_status gather_records(const Device& device, DeviceGroup& group, const char* thing,
+                           const void* own, void* all, husk_error* error) {
+  return group.nccl.library ? gather_by_nccl(device, group, thing, own, all, error)
+                            : gather_at_meeting(group, thing, own, all, error);
 }
 
 constexpr const char* kJoin = "husk_engine_create";

@@ -14,12 +14,12 @@
 
 namespace husk::cuda {
 
-// What one rank writes and the others read.
+// The part of the shared memory that one rank writes and the others read.
 struct MeetingSlot {
   std::atomic<uint32_t> world;  // 0 before the rank comes
   std::atomic<uint32_t> round;  // the last one whose record is there
-  // Those of even rounds and of odd ones. A rank that writes to the place of two rounds ago has met
-  // the others in the round between, so they have read what was there.
+  // The records of even rounds and of odd ones. A rank that writes to the place of two rounds ago
+  // has met the others in the round between, so they have read what was there.
   uint8_t records[2][kRankRecordBytes];
 };
 struct SharedMeeting {
@@ -50,7 +50,7 @@ husk_status make_meeting_id(husk_group_id* id, husk_error* error) {
 
 bool is_meeting_id(const husk_group_id& id) { return memcmp(id.bytes, kMark, sizeof kMark) == 0; }
 
-// Whoever comes first makes the memory, which is zeros then.
+// The rank that comes first makes the shared memory, which is zeros then.
 husk_status Meeting::attach(const husk_group_id& id, husk_error* error) {
   char name[48];
   name_of(id, &name);
@@ -92,7 +92,7 @@ husk_status Meeting::open(const husk_port_group& request, husk_error* error) {
   const uint8_t own[kRankRecordBytes] = {};
   uint8_t all[kMaxPeers * kRankRecordBytes];
   if (status == HUSK_OK) status = gather(own, all, request.timeout_ms, error);
-  // All have it now, or will not come.
+  // All ranks have the memory now, or will not come, so that nobody needs its name.
   char name[48];
   name_of(*request.id, &name);
   shm_unlink(name);

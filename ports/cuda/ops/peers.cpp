@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "exchange_ptx.h"
@@ -26,7 +27,7 @@ constexpr size_t workspace_bytes(uint32_t world) {
   return places_bytes(world) + kBlocks * sizeof(uint32_t);
 }
 
-// What another rank has to know to map the workspace of this one.
+// A record that a rank gives to the others, by which they map its workspace.
 struct Record {
   uint64_t machine, process_namespace, process;
   uint64_t workspace, context;  // in that process
@@ -75,7 +76,7 @@ bool all_are_ready(const AllRecords& all, uint32_t world) {
   return ready;
 }
 
-// What stands before exchange.ptx.
+// The beginnings of the text of the kernel, which exchange.ptx follows.
 constexpr char kPlainHead[] =
     ".version 7.0\n.target sm_80\n.address_size 64\n"
     ".func begin() {\nret;\n}\n";
@@ -110,22 +111,20 @@ CUresult make_workspace(const Device& device, Peers* peers) {
   return result == CUDA_SUCCESS ? driver.cuStreamSynchronize(device.private_stream) : result;
 }
 
-CUresult make_stop(const Driver& driver, Peers* peers) {
-  void* word = nullptr;
-  const CUresult result = driver.cuMemAllocHost(&word, sizeof *peers->stop);
-  if (result != CUDA_SUCCESS) return result;
-  peers->stop = static_cast<uint32_t*>(word);
-  *peers->stop = 0;
-  return driver.cuMemHostGetDevicePointer(&peers->stop_address, word, 0);
+bool make_stop(Device& device, Peers* peers) {
+  husk_error ignored;
+  return alloc_host_flag(&device.entered, &peers->stop, &ignored) == HUSK_OK &&
+         device.driver.cuMemHostGetDevicePointer(
+             &peers->stop_address, const_cast<uint32_t*>(peers->stop), 0) == CUDA_SUCCESS;
 }
 
 // True if this rank can take part.
-bool prepare(const Device& device, Peers* peers, Record* own) {
+bool prepare(Device& device, Peers* peers, Record* own) {
   const Driver& driver = device.driver;
   if (!driver.cuIpcGetMemHandle || !driver.cuIpcOpenMemHandle || !driver.cuIpcCloseMemHandle ||
       !driver.cuCtxEnablePeerAccess)
     return false;
-  if (make_workspace(device, peers) != CUDA_SUCCESS || make_stop(driver, peers) != CUDA_SUCCESS ||
+  if (make_workspace(device, peers) != CUDA_SUCCESS || !make_stop(device, peers) ||
       load_kernel(device, peers) != CUDA_SUCCESS)
     return false;
   own->workspace = peers->workspaces[peers->rank];
@@ -153,7 +152,7 @@ bool map_one(const Device& device, const Record& own, const Record& theirs, uint
 
 }  // namespace
 
-husk_status open_peers(const Device& device, uint32_t rank, uint32_t world, const Gather& gather,
+husk_status open_peers(Device& device, uint32_t rank, uint32_t world, const Gather& gather,
                        Peers* peers, husk_error* error) {
   *peers = {};
   if (world > kMaxPeers) return HUSK_OK;
@@ -168,7 +167,7 @@ husk_status open_peers(const Device& device, uint32_t rank, uint32_t world, cons
   AllRecords all;
   husk_status status = gather_records(gather, own, &all, error);
   if (status == HUSK_OK) {
-    // What one rank cannot map, none may use.
+    // All ranks use the workspaces, or none: an exchange needs all of them.
     bool is_mapped = all_are_ready(all, world);
     for (uint32_t other = 0; is_mapped && other < world; ++other)
       if (other != rank) is_mapped = map_one(device, own, all.of(other), other, peers);
@@ -186,10 +185,10 @@ void unmap_peers(const Device& device, Peers* peers) {
     if (peers->imported >> rank & 1) device.driver.cuIpcCloseMemHandle(peers->workspaces[rank]);
 }
 
-void close_peers(const Device& device, Peers* peers) {
+void close_peers(Device& device, Peers* peers) {
   const Driver& driver = device.driver;
   if (peers->library) driver.cuLibraryUnload(peers->library);
-  if (peers->stop) driver.cuMemFreeHost(const_cast<uint32_t*>(peers->stop));
+  free_host_flag(&device.entered, peers->stop);
   if (peers->world && peers->workspaces[peers->rank])
     driver.cuMemFree(peers->workspaces[peers->rank]);
   *peers = {};
@@ -205,10 +204,7 @@ husk_status Peers::exchange(const Device& device, CUstream stream, const Exchang
     Exchange piece = what;
     piece.in = static_cast<const char*>(what.in) + at;
     piece.out = static_cast<char*>(what.out) + at;
-    if (what.bytes - at < kMostBytes)
-      piece.bytes = what.bytes - at;
-    else
-      piece.bytes = kMostBytes;
+    piece.bytes = std::min(what.bytes - at, kMostBytes);
     HUSK_TRY(launch(device, stream, piece, thing, error));
   }
   return HUSK_OK;

@@ -48,7 +48,7 @@ struct Peers {
                      husk_error* error) const;
 };
 
-// What a rank tells the others.
+// The size of a record that a rank gives to the others.
 constexpr size_t kRankRecordBytes = 128;
 
 // Brings a record of kRankRecordBytes bytes from each rank to each other one.
@@ -59,12 +59,12 @@ struct Gather {
 
 // Makes the workspace of this rank and maps those of the others. That a device or an operating
 // system cannot do so is no error: the group has no peers then. Fails if `gather` fails.
-husk_status open_peers(const Device& device, uint32_t rank, uint32_t world, const Gather& gather,
+husk_status open_peers(Device& device, uint32_t rank, uint32_t world, const Gather& gather,
                        Peers* peers, husk_error* error);
 
 // Gives back what open_peers made, in two steps: between them the ranks meet, if
 // `imported` is not 0, since memory must outlive its mappings in other processes.
 void unmap_peers(const Device& device, Peers* peers);
-void close_peers(const Device& device, Peers* peers);
+void close_peers(Device& device, Peers* peers);
 
 }  // namespace husk::cuda
