@@ -1,21 +1,18 @@
 """Encoder-decoder language models from small random configurations: their texts from a file of Husk
 against those of transformers' `generate`.
 
-    python tests/torch/nets/encoder_decoder_models.py [ARCHITECTURE...] [--eager]
-        [--compile cuda:h200] [--cache int8]
+    python tests/torch/nets/encoder_decoder_models.py [ARCHITECTURE...]
+        [--target host:avx2] [--compile cuda:h200] [--cache int8]
 
 Needs transformers. Each model is exported with three slots. Sources of 1 to 100 tokens, or features
 of sound, are continued by 64 tokens, greedily and with a penalty of repetitions, each alone, and
 then all of them in the slots, which they join and leave. Sources must change texts. Wrong sources
-are refused while other requests go on. --eager runs the module that is exported, and exports
-nothing. With --compile cuda:h200 the file is also exported for that target, where it does not run.
-An architecture that is refused by name is counted apart. The exit status is 1 if a token is wrong
-or another exception is raised."""
+are refused while other requests go on. With --compile cuda:h200 the file is also exported for that
+target, where it does not run. An architecture that is refused by name is counted apart. The exit
+status is 1 if a token is wrong or another exception is raised."""
 
 import argparse
-import contextlib
 import copy
-import json
 import logging
 import pathlib
 import sys
@@ -28,6 +25,7 @@ import torch
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE.parents[2] / "compiler" / "torch"))
 
+import compared  # noqa: E402
 import husk  # noqa: E402
 from husk.language import encoders  # noqa: E402
 
@@ -172,57 +170,13 @@ def check_refusals(loaded, kind, source, other, right_other):
   assert started.tokens == right_other, "another prompt of the decoder gives another text"
 
 
-class Eager:
-  """The module that is exported, as a program of the runtime."""
-
-  def __init__(self, module, encoder):
-    self.module = module
-    self.described = {
-      "architecture": "eager",
-      "max_tokens": MOST,
-      "slots": SLOTS,
-      "vocabulary": VOCABULARY,
-      "chunk": module.chunk,
-      "encoder": encoder.kind.description(),
-    }
-
-  def metadata(self):
-    end = self.module.model.config.eos_token_id
-    return {
-      "husk.text.model": json.dumps(self.described),
-      "husk.text.generation": json.dumps({"end": [end]}),
-    }
-
-  def session(self):
-    return self
-
-  def __getattr__(self, name):
-    function = getattr(self.module, name)
-
-    def call(*given):
-      given = [torch.from_numpy(one) if isinstance(one, numpy.ndarray) else one for one in given]
-      with torch.no_grad(), encoders.as_exported():
-        found = function(*given)
-      return found.numpy() if isinstance(found, torch.Tensor) else [one.numpy() for one in found]
-
-    return call
-
-
-@contextlib.contextmanager
 def loaded_file(model, encoder, path, options):
-  """What husk.text loads, and the seconds of the export."""
-  from husk.language import exporting
-  from husk.text.model import Model
-
-  if options.eager:
-    with exporting.decoder_of(model, SLOTS, MOST, None, encoder=encoder) as module:
-      yield Model(Eager(module, encoder), "eager"), 0
-    return
+  """The model that husk.text loads from its file, and the seconds of the export."""
   before = time.perf_counter()
   export(model, encoder, path, options, options.target)
   seconds = time.perf_counter() - before
   device = "cuda" if options.target.startswith("cuda") else "cpu"
-  yield husk.text.load(path, device=device), seconds
+  return husk.text.load(path, device=device), seconds
 
 
 def export(model, encoder, path, options, target):
@@ -252,19 +206,19 @@ def compare(name, folder, options):
   model.generation_config = before
   assert len({tuple(one) for one in right}) == len(right), "sources do not change texts"
   assert sum(len(set(one)) for one in right) > 4 * len(right), "texts repeat a few tokens"
-  with loaded_file(model, encoder, path, options) as (loaded, seconds):
-    check_refusals(loaded, encoder.kind, cases[0], cases[3], right_other)
-    alone = []
-    for source in cases:
-      one = request(loaded, source)
-      loaded.run()
-      alone.append(one.tokens)
-    together = [request(loaded, source) for source in cases]
+  loaded, seconds = loaded_file(model, encoder, path, options)
+  check_refusals(loaded, encoder.kind, cases[0], cases[3], right_other)
+  alone = []
+  for source in cases:
+    one = request(loaded, source)
     loaded.run()
-    different = [
-      sum(a != b for a, b in zip(alone, right, strict=True)),
-      sum(a.tokens != b for a, b in zip(together, right, strict=True)),
-    ]
+    alone.append(one.tokens)
+  together = [request(loaded, source) for source in cases]
+  loaded.run()
+  different = [
+    sum(a != b for a, b in zip(alone, right, strict=True)),
+    sum(a.tokens != b for a, b in zip(together, right, strict=True)),
+  ]
   if options.compile:
     export(model, encoder, path, options, options.compile)
   count = sum(map(len, right))
@@ -275,28 +229,19 @@ def main():
   parser = argparse.ArgumentParser(description=__doc__)
   parser.add_argument("names", nargs="*", metavar="ARCHITECTURE")
   parser.add_argument("--target", default="host:avx2")
-  parser.add_argument("--eager", action="store_true")
   parser.add_argument("--compile", metavar="TARGET")
   parser.add_argument("--cache", metavar="TYPE")
   options = parser.parse_args()
   torch.backends.cudnn.allow_tf32 = False  # the expected texts are those of a CPU
   logging.getLogger("transformers").setLevel(logging.ERROR)
-  counts = {"equal": 0, "refused": 0, "different": 0, "failed": 0}
   with tempfile.TemporaryDirectory() as folder:
-    for name in options.names or list(ARCHITECTURES):
-      begin = time.perf_counter()
-      try:
-        different, count, seconds = compare(name, pathlib.Path(folder), options)
-        kind = "different" if any(different) else "equal"
-        text = f"{kind}: {different} of {count} differ, exported in {seconds:.0f} s"
-      except husk.Unsupported as error:
-        kind, text = "refused", f"refused: {error}"
-      except Exception as error:
-        kind, text = "failed", f"{type(error).__name__}: {str(error)[:800]}"
-      counts[kind] += 1
-      print(f"{name}, {time.perf_counter() - begin:.0f} s, {text}", flush=True)
-  print(", ".join(f"{count} {kind}" for kind, count in counts.items()))
-  return 1 if counts["different"] or counts["failed"] else 0
+
+    def one(name):
+      different, count, seconds = compare(name, pathlib.Path(folder), options)
+      text = f"{different} of {count} differ, exported in {seconds:.0f} s"
+      return any(different), text
+
+    return compared.each(options.names or list(ARCHITECTURES), one)
 
 
 if __name__ == "__main__":

@@ -16,13 +16,13 @@ import logging
 import pathlib
 import sys
 import tempfile
-import time
 
 import torch
 
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE.parents[2] / "compiler" / "torch"))
 
+import compared  # noqa: E402
 import husk  # noqa: E402
 
 VOCABULARY, MOST, SLOTS, NEW = 256, 384, 3, 64
@@ -259,26 +259,17 @@ def main():
   parser.add_argument("--eager", action="store_true")
   options = parser.parse_args()
   logging.getLogger("transformers").setLevel(logging.ERROR)
-  counts = {"equal": 0, "refused": 0, "different": 0, "failed": 0}
   first, step = map(int, options.part.split("/"))
   with tempfile.TemporaryDirectory() as folder:
-    for name in (options.names or list(ARCHITECTURES))[first::step]:
-      begin = time.perf_counter()
-      try:
-        if options.eager:
-          alone, together = compare_logits(name)
-        else:
-          alone, together = compare(name, pathlib.Path(folder) / "model.husk", options.target)
-        kind = "different" if alone or together else "equal"
-        text = f"{kind}: {alone} and {together} of {len(LENGTHS)} texts differ"
-      except husk.Unsupported as error:
-        kind, text = "refused", f"refused: {error}"
-      except Exception as error:
-        kind, text = "failed", f"{type(error).__name__}: {str(error)[:300]}"
-      counts[kind] += 1
-      print(f"{name}, {time.perf_counter() - begin:.0f} s, {text}", flush=True)
-  print(", ".join(f"{count} {kind}" for kind, count in counts.items()))
-  return 1 if counts["different"] or counts["failed"] else 0
+
+    def one(name):
+      if options.eager:
+        alone, together = compare_logits(name)
+      else:
+        alone, together = compare(name, pathlib.Path(folder) / "model.husk", options.target)
+      return alone or together, f"{alone} and {together} of {len(LENGTHS)} texts differ"
+
+    return compared.each((options.names or list(ARCHITECTURES))[first::step], one)
 
 
 if __name__ == "__main__":

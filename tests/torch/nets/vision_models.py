@@ -25,6 +25,7 @@ import torch
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE.parents[2] / "compiler" / "torch"))
 
+import compared  # noqa: E402
 import husk  # noqa: E402
 
 VOCABULARY, MOST, SLOTS, NEW = 300, 256, 3, 32
@@ -334,22 +335,14 @@ def main():
   parser.add_argument("--compile", metavar="TARGET")
   options = parser.parse_args()
   logging.getLogger("transformers").setLevel(logging.ERROR)
-  counts = {"equal": 0, "refused": 0, "different": 0, "failed": 0}
   with tempfile.TemporaryDirectory() as folder:
-    for name in options.names or list(ARCHITECTURES):
-      begin = time.perf_counter()
-      try:
-        different, count, seconds = compare(name, pathlib.Path(folder), options)
-        kind = "different" if any(different) else "equal"
-        text = f"{kind}: {different} of {count} texts differ, exported in {seconds:.0f} s"
-      except husk.Unsupported as error:
-        kind, text = "refused", f"refused: {error}"
-      except Exception as error:
-        kind, text = "failed", f"{type(error).__name__}: {str(error)[:800]}"
-      counts[kind] += 1
-      print(f"{name}, {time.perf_counter() - begin:.0f} s, {text}", flush=True)
-  print(", ".join(f"{count} {kind}" for kind, count in counts.items()))
-  return 1 if counts["different"] or counts["failed"] else 0
+
+    def one(name):
+      different, count, seconds = compare(name, pathlib.Path(folder), options)
+      text = f"{different} of {count} texts differ, exported in {seconds:.0f} s"
+      return any(different), text
+
+    return compared.each(options.names or list(ARCHITECTURES), one)
 
 
 if __name__ == "__main__":
