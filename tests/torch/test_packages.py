@@ -22,6 +22,7 @@ BELOW = {
   "host",
   "cuda",
   "libraries",
+  "launches",
   "attention",
 }
 ALLOWED = {
@@ -37,7 +38,8 @@ ALLOWED = {
   "host": {"hir", "inductor", "fusion", "lower", "quantized"},
   "cuda": {"hir", "inductor", "fusion", "quantized"},
   "libraries": {"hir", "inductor", "lower"},
-  "attention": {"hir", "inductor", "fusion", "lower", "cuda"},
+  "launches": {"hir", "inductor", "lower", "cuda"},
+  "attention": {"hir", "inductor", "fusion", "lower", "cuda", "launches"},
   "devices": BELOW - {"runtime"},
   "jit": BELOW | {"devices"},
   "": BELOW | {"devices", "jit", "text"},
