@@ -23,6 +23,7 @@ BELOW = {
   "cuda",
   "libraries",
   "launches",
+  "rows",
   "attention",
 }
 ALLOWED = {
@@ -39,6 +40,7 @@ ALLOWED = {
   "cuda": {"hir", "inductor", "fusion", "quantized"},
   "libraries": {"hir", "inductor", "lower"},
   "launches": {"hir", "inductor", "lower", "cuda"},
+  "rows": {"hir", "inductor", "lower", "cuda", "launches"},
   "attention": {"hir", "inductor", "fusion", "lower", "cuda", "launches"},
   "devices": BELOW - {"runtime"},
   "jit": BELOW | {"devices"},
@@ -48,7 +50,7 @@ ALLOWED = {
 }
 
 # Kernels that are compiled from their text, which the exporter does not import.
-KERNELS = {"attention.kernel", "attention.hopper_kernel", "attention.step_kernel"}
+KERNELS = {"attention.kernel", "attention.hopper_kernel", "attention.step_kernel", "rows.kernel"}
 
 
 def module_name(path):
