@@ -1,6 +1,7 @@
 """Layers of 1 to 16 rows as one launch (cuda/few_rows.py, rows): their values on a GPU.
 
   python tests/gpu/few_rows.py [--dry] [--folder DIR] [--target cuda:h200] [--size 2048] [--seeds 8]
+                               [--only NAME]
 
 Two kinds of models run, for each dtype and kind of codes: what a layer of a decoder does with a
 token, and layers of codes behind a norm, two of them with a gate. A row has the largest relative
@@ -99,12 +100,15 @@ def main():
   parser.add_argument("--target", default="cuda:h200")
   parser.add_argument("--size", type=int, default=2048)
   parser.add_argument("--seeds", type=int, default=8)
+  parser.add_argument("--only", default="", help="a part of the names of the models to take")
   options = parser.parse_args()
   folder = options.folder or pathlib.Path(tempfile.mkdtemp(prefix="husk-few-rows-"))
   folder.mkdir(parents=True, exist_ok=True)
   few_rows.LEAST_BYTES = 0
   wrong = 0
   for number, (name, model, dtype, rows, exact) in enumerate(models(options.size)):
+    if options.only not in name:
+      continue
     path = folder / f"{number}.husk"
     if not path.exists():
       x = torch.zeros(rows, 1, options.size, dtype=dtype)
