@@ -46,6 +46,8 @@ CASES = {
   "a gate, a norm and its weight": dict(
     columns=(9, 9), gate="gelu_tanh", norm=True, scale=True, k=136
   ),
+  "large tiles": dict(tile=32, columns=(40, 64, 7), bias=(True, False, True), rows=13),
+  "large tiles and a gate": dict(tile=32, columns=(40, 40), gate="silu", bias=(True, True)),
   "bf16": dict(dtype=torch.bfloat16, columns=(40, 24), norm=True, scale=True),
 }
 
@@ -60,6 +62,7 @@ def error(
   scale=False,
   residual=False,
   gate="",
+  tile=16,
   warps=4,
   width=32,
   dtype=torch.float16,
@@ -97,7 +100,7 @@ def error(
   out = around[5:-5].view(right.shape)
   out.fill_(float("nan"))
   counts = [*columns, 0, 0, 0, 0][:4]
-  tiles = -(-columns[0] // 8) if gate else sum(-(-count // 16) for count in columns)
+  tiles = -(-columns[0] // (tile // 2)) if gate else sum(-(-count // tile) for count in columns)
   gluon_interpreter.launch(
     text,
     "few_rows",
@@ -115,6 +118,7 @@ def error(
       rows,
       8 if rows <= 8 else 16,
       gate,
+      tile,
       warps,
       width,
     ],
@@ -130,15 +134,15 @@ def test_values(name):
 
 # (what is wrong, the case that finds it)
 MISTAKES = [
-  ("(pid - tiles) * 16 + row, columns - 1", "pid * 16 + row, columns - 1", "two weights"),
+  ("(pid - tiles) * TILE + row, columns - 1", "pid * TILE + row, columns - 1", "two weights"),
   ("gl.where(is_here, w2, w)", "gl.where(is_here, w1, w)", "three weights"),
   ("number == 3", "number == 2", "biases of some"),
   ("mask=k < K - step * STEP", "mask=k < K", "a part of a step"),
   ("out + before * ROWS", "out + before", "two weights"),
   ("(column < columns) & (row < ROWS)", "column < columns", "two rows"),
   ("squares += gl.sum", "squares = gl.sum", "a norm with a weight"),
-  ("column % 8, N0, column >= 8", "column % 8, N0, column < 8", "a gate with a bias"),
-  ("row + k * 0 < 8", "row + k * 0 < 7", "silu"),
+  ("column % HALF, N0, column >= HALF", "column % HALF, N0, column < HALF", "a gate with a bias"),
+  ("row + k * 0 < HALF", "row + k * 0 < HALF - 1", "silu"),
   ("      a = following", "      following = a", "two steps"),
 ]
 

@@ -14,10 +14,11 @@ from triton.experimental.gluon.language.nvidia.ampere import mma_v2
 def few_rows(x, scale, w0, w1, w2, w3, b0, b1, b2, b3, residual, out, EPS: gl.constexpr,
              K: gl.constexpr, N0: gl.constexpr, N1: gl.constexpr, N2: gl.constexpr,
              N3: gl.constexpr, ROWS: gl.constexpr, ROWS_WIDTH: gl.constexpr, GATE: gl.constexpr,
-             WARPS: gl.constexpr, WIDTH: gl.constexpr):
-  """Program 0 is a tile of 16 rows of the weights, which are columns of the result; a tile belongs
-  to one weight. With a GATE, the name of an activation, it is 8 rows of `w0` and the same 8 of
-  `w1`, and the result is the activation of the first products times the second ones.
+             TILE: gl.constexpr, WARPS: gl.constexpr, WIDTH: gl.constexpr):
+  """Program 0 is a tile of TILE rows of the weights, which are columns of the result; a tile belongs
+  to one weight. With a GATE, the name of an activation, half of it are rows of `w0` and the others
+  the same rows of `w1`, and the result is the activation of the first products times the second
+  ones.
 
   `x` has ROWS rows of K elements, one after another, and K is a multiple of 8; a weight `w0` to
   `w3` has N0 to N3 rows of K elements; those that are not there are None. `b0` to `b3` are biases,
@@ -27,7 +28,7 @@ def few_rows(x, scale, w0, w1, w2, w3, b0, b1, b2, b3, residual, out, EPS: gl.co
   `out` has ROWS rows of N0 elements. With several weights and no GATE, it has so many rows of each
   weight, one weight after another.
 
-  ROWS_WIDTH is 8 or 16. A warp computes WIDTH elements of each WARPS * WIDTH elements of a row.
+  ROWS_WIDTH is 8 or 16, TILE 16 or 32. A warp computes WIDTH elements of each WARPS * WIDTH elements of a row.
   """
   product: gl.constexpr = gl.NVMMADistributedLayout(
       version=[2, 0], warps_per_cta=[WARPS, 1, 1], instr_shape=[1, 16, 8])
@@ -35,6 +36,7 @@ def few_rows(x, scale, w0, w1, w2, w3, b0, b1, b2, b3, residual, out, EPS: gl.co
   left: gl.constexpr = gl.DotOperandLayout(0, product, 8)
   right: gl.constexpr = gl.DotOperandLayout(1, product, 8)
   STEP: gl.constexpr = WARPS * WIDTH
+  HALF: gl.constexpr = TILE // 2
 
   # The weight of this tile, and its place among the weights: its number, the tiles and the columns
   # before it, and its columns.
@@ -46,38 +48,38 @@ def few_rows(x, scale, w0, w1, w2, w3, b0, b1, b2, b3, residual, out, EPS: gl.co
   columns = before + N0
   if GATE == "":
     if w1 is not None:
-      is_here = pid >= (N0 + 15) // 16
+      is_here = pid >= (N0 + TILE - 1) // TILE
       w = gl.where(is_here, w1, w)
       number = gl.where(is_here, 1, number)
-      tiles = gl.where(is_here, (N0 + 15) // 16, tiles)
+      tiles = gl.where(is_here, (N0 + TILE - 1) // TILE, tiles)
       before = gl.where(is_here, N0, before)
       columns = gl.where(is_here, N1, columns)
     if w2 is not None:
-      is_here = pid >= (N0 + 15) // 16 + (N1 + 15) // 16
+      is_here = pid >= (N0 + TILE - 1) // TILE + (N1 + TILE - 1) // TILE
       w = gl.where(is_here, w2, w)
       number = gl.where(is_here, 2, number)
-      tiles = gl.where(is_here, (N0 + 15) // 16 + (N1 + 15) // 16, tiles)
+      tiles = gl.where(is_here, (N0 + TILE - 1) // TILE + (N1 + TILE - 1) // TILE, tiles)
       before = gl.where(is_here, N0 + N1, before)
       columns = gl.where(is_here, N2, columns)
     if w3 is not None:
-      is_here = pid >= (N0 + 15) // 16 + (N1 + 15) // 16 + (N2 + 15) // 16
+      is_here = pid >= (N0 + TILE - 1) // TILE + (N1 + TILE - 1) // TILE + (N2 + TILE - 1) // TILE
       w = gl.where(is_here, w3, w)
       number = gl.where(is_here, 3, number)
-      tiles = gl.where(is_here, (N0 + 15) // 16 + (N1 + 15) // 16 + (N2 + 15) // 16, tiles)
+      tiles = gl.where(is_here, (N0 + TILE - 1) // TILE + (N1 + TILE - 1) // TILE + (N2 + TILE - 1) // TILE, tiles)
       before = gl.where(is_here, N0 + N1 + N2, before)
       columns = gl.where(is_here, N3, columns)
 
   # The addresses of the first elements of the weights.
   part = gl.arange(0, WARPS, layout=gl.SliceLayout(1, gl.SliceLayout(2, left)))[:, None, None]
-  row = gl.arange(0, 16, layout=gl.SliceLayout(0, gl.SliceLayout(2, left)))[None, :, None]
+  row = gl.arange(0, TILE, layout=gl.SliceLayout(0, gl.SliceLayout(2, left)))[None, :, None]
   inside = gl.arange(0, WIDTH, layout=gl.SliceLayout(0, gl.SliceLayout(1, left)))[None, None, :]
   k = part * WIDTH + inside
   if GATE == "":
-    n = gl.minimum((pid - tiles) * 16 + row, columns - 1).to(gl.int64)
+    n = gl.minimum((pid - tiles) * TILE + row, columns - 1).to(gl.int64)
     weights = w + (n * K + k)
   else:
-    n = gl.minimum(pid * 8 + row % 8, columns - 1).to(gl.int64)
-    weights = gl.where(row + k * 0 < 8, w0 + (n * K + k), w1 + (n * K + k))
+    n = gl.minimum(pid * HALF + row % HALF, columns - 1).to(gl.int64)
+    weights = gl.where(row + k * 0 < HALF, w0 + (n * K + k), w1 + (n * K + k))
   a = _read(weights, k, 0, K, STEP)
 
   # The wait for the preceding kernel stands here.
@@ -86,7 +88,7 @@ def few_rows(x, scale, w0, w1, w2, w3, b0, b1, b2, b3, residual, out, EPS: gl.co
   m = gl.arange(0, ROWS_WIDTH, layout=gl.SliceLayout(0, gl.SliceLayout(1, right)))[None, None, :]
   j = part * WIDTH + inside
   rows = x + (gl.minimum(m, ROWS - 1) * K + j)
-  sums = gl.full((WARPS, 16, ROWS_WIDTH), 0.0, gl.float32, product)
+  sums = gl.full((WARPS, TILE, ROWS_WIDTH), 0.0, gl.float32, product)
   squares = gl.full((WARPS, ROWS_WIDTH), 0.0, gl.float32, gl.SliceLayout(1, right))
   for step in gl.static_range((K + STEP - 1) // STEP):
     b = _read(rows, j, step, K, STEP)
@@ -96,21 +98,20 @@ def few_rows(x, scale, w0, w1, w2, w3, b0, b1, b2, b3, residual, out, EPS: gl.co
       values = b.to(gl.float32)
       squares += gl.sum(values * values, 1)
     if scale is not None:
-      factors = _read(scale + j, j, step, K, STEP).to(gl.float32)
-      b = (b.to(gl.float32) * factors).to(b.dtype)
+      b *= _read(scale + j, j, step, K, STEP)
     sums = mma_v2(a, b, sums)
     if (step + 1) * STEP < K:
       a = following
 
-  # The sums of all warps, 16 x ROWS_WIDTH.
+  # The sums of all warps, TILE x ROWS_WIDTH.
   here: gl.constexpr = gl.SliceLayout(0, product)
   result = gl.sum(sums, 0)
   if EPS >= 0:
     factor = gl.rsqrt(gl.sum(squares, 0) / K + EPS)
     result *= gl.convert_layout(factor, gl.SliceLayout(0, here))[None, :]
-  column = gl.arange(0, 16, layout=gl.SliceLayout(1, here))
+  column = gl.arange(0, TILE, layout=gl.SliceLayout(1, here))
   if GATE == "":
-    column = (pid - tiles) * 16 + column
+    column = (pid - tiles) * TILE + column
     if b0 is not None:
       result += _bias(b0, column, N0, number == 0)[:, None]
     if b1 is not None:
@@ -119,17 +120,18 @@ def few_rows(x, scale, w0, w1, w2, w3, b0, b1, b2, b3, residual, out, EPS: gl.co
       result += _bias(b2, column, N2, number == 2)[:, None]
     if b3 is not None:
       result += _bias(b3, column, N3, number == 3)[:, None]
-    _store(result, residual, out + before * ROWS, (pid - tiles) * 16, columns, ROWS, ROWS_WIDTH,
-           16, WARPS)
+    _store(result, residual, out + before * ROWS, (pid - tiles) * TILE, columns, ROWS, ROWS_WIDTH,
+           TILE, WARPS)
   else:
     if b0 is not None:
-      result += _bias(b0, pid * 8 + column % 8, N0, column < 8)[:, None]
+      result += _bias(b0, pid * HALF + column % HALF, N0, column < HALF)[:, None]
     if b1 is not None:
-      result += _bias(b1, pid * 8 + column % 8, N0, column >= 8)[:, None]
+      result += _bias(b1, pid * HALF + column % HALF, N0, column >= HALF)[:, None]
     # A thread has the sums of both weights.
-    pairs = gl.permute(gl.reshape(result, (2, 8, ROWS_WIDTH)), (1, 2, 0))
+    pairs = gl.permute(gl.reshape(result, (2, HALF, ROWS_WIDTH)), (1, 2, 0))
     gate, up = gl.split(pairs)
-    _store(_activated(gate, GATE) * up, residual, out, pid * 8, columns, ROWS, ROWS_WIDTH, 8, WARPS)
+    _store(_activated(gate, GATE) * up, residual, out, pid * HALF, columns, ROWS, ROWS_WIDTH,
+           HALF, WARPS)
 
 
 @gluon.jit

@@ -12,14 +12,16 @@ from .. import hir
 from ..cuda import few_rows, few_rows_kernel
 from ..cuda.target import Target
 from ..inductor.lines import InductorObject, NodeLine
-from ..launches.call import Call, Memory, kind_of
+from ..launches.call import Call, Memory, backend_of, kind_of
 from ..lower import extern
 from ..lower.body import Body
 from ..lower.nodes import IrNode
 
 _FILE = pathlib.Path(__file__).parent / "kernel.py"
-# The rows of the weights of a tile.
-_OF_A_TILE = 16
+# The rows of the weights of a tile: the larger one if it makes so many tiles for each
+# multiprocessor, since each tile reads all rows and computes their norm.
+_TILES = (32, 16)
+_LEAST_TILES = 3
 # The elements of a row from which a block has twice as many warps. On an H200, 2,048 elements were
 # read faster by 4 warps, and 8,192 by 8.
 _LONG = 4096
@@ -142,10 +144,11 @@ def launch(body: Body, node: IrNode) -> None:
     ROWS_WIDTH=8 if rows <= 8 else 16,
     GATE=node.gate,
   )
-  if node.gate:
-    blocks = -(-columns[0] // (_OF_A_TILE // 2))
-  else:
-    blocks = sum(-(-count // _OF_A_TILE) for count in columns)
+  processors = backend_of(body).target.multi_processor_count
+  tile = next(
+    (one for one in _TILES if _blocks(one, columns, node.gate) >= _LEAST_TILES * processors),
+    _TILES[-1],
+  )
   warps = 4 if k <= _LONG else 8
   name = "_".join(
     ["few_rows", hir.dtype(output.get_dtype()), str(rows), str(k), *map(str, columns)]
@@ -153,11 +156,18 @@ def launch(body: Body, node: IrNode) -> None:
   )
   call.launch(
     name,
-    [{"WARPS": warps, "WIDTH": 128, "num_warps": warps, "num_stages": 1, "maxnreg": None}],
+    [{"TILE": tile, "WARPS": warps, "WIDTH": 128 * _TILES[-1] // tile, "num_warps": warps, "num_stages": 1, "maxnreg": None}],
     ("blocks", "1", "1"),
-    {"blocks": blocks},
+    {"blocks": _blocks(tile, columns, node.gate)},
     body.origin(output),
   )
+
+
+def _blocks(tile: int, columns: Sequence[int], gate: str) -> int:
+  """The number of tiles of weights."""
+  if gate:
+    return -(-columns[0] // (tile // 2))
+  return sum(-(-count // tile) for count in columns)
 
 
 # Classes of nodes -> the functions that write them, for a VariantWriter.
