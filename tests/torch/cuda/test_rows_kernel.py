@@ -26,6 +26,9 @@ CASES = {
   "sixteen rows": dict(rows=16, columns=(16,)),
   "a step": dict(k=128),
   "two steps": dict(k=256),
+  "four steps": dict(k=512, columns=(16,)),
+  "seven steps": dict(k=7 * 128, norm=True, scale=True, columns=(20, 7)),
+  "a part of a ninth step": dict(k=8 * 128 + 40, norm=True, columns=(20,)),
   "a part of a step": dict(k=200),
   "less than a step": dict(k=40),
   "eight warps": dict(k=520, warps=8),
@@ -140,10 +143,11 @@ MISTAKES = [
   ("mask=k < K - step * STEP", "mask=k < K", "a part of a step"),
   ("out + before * ROWS", "out + before", "two weights"),
   ("(column < columns) & (row < ROWS)", "column < columns", "two rows"),
-  ("squares += gl.sum", "squares = gl.sum", "a norm with a weight"),
+  ("squares += _squares(x1)", "squares = _squares(x1)", "a norm with a weight"),
   ("column % HALF, N0, column >= HALF", "column % HALF, N0, column < HALF", "a gate with a bias"),
   ("row + k * 0 < HALF", "row + k * 0 < HALF - 1", "silu"),
-  ("      a = following", "      following = a", "two steps"),
+  ("mma_v2(a1, x1, sums)", "mma_v2(a0, x1, sums)", "two steps"),
+  ("a2 = _read(weights, k, first + 6", "a2 = _read(weights, k, first + 5", "seven steps"),
 ]
 
 

@@ -80,7 +80,9 @@ def few_rows(x, scale, w0, w1, w2, w3, b0, b1, b2, b3, residual, out, EPS: gl.co
   else:
     n = gl.minimum(pid * HALF + row % HALF, columns - 1).to(gl.int64)
     weights = gl.where(row + k * 0 < HALF, w0 + (n * K + k), w1 + (n * K + k))
-  a = _read(weights, k, 0, K, STEP)
+  # Four steps of the weights are on their way at a time, so that a block that waits for rows, or for
+  # its turn in the memory, has asked for much.
+  a0, a1, a2, a3 = _read_4(weights, k, 0, K, STEP)
 
   # The wait for the preceding kernel stands here.
   part = gl.arange(0, WARPS, layout=gl.SliceLayout(1, gl.SliceLayout(2, right)))[:, None, None]
@@ -90,18 +92,37 @@ def few_rows(x, scale, w0, w1, w2, w3, b0, b1, b2, b3, residual, out, EPS: gl.co
   rows = x + (gl.minimum(m, ROWS - 1) * K + j)
   sums = gl.full((WARPS, TILE, ROWS_WIDTH), 0.0, gl.float32, product)
   squares = gl.full((WARPS, ROWS_WIDTH), 0.0, gl.float32, gl.SliceLayout(1, right))
-  for step in gl.static_range((K + STEP - 1) // STEP):
-    b = _read(rows, j, step, K, STEP)
-    if (step + 1) * STEP < K:
-      following = _read(weights, k, step + 1, K, STEP)
+  for first in gl.static_range(0, (K + STEP - 1) // STEP, 4):
+    x0, x1, x2, x3 = _read_4(rows, j, first, K, STEP)
     if EPS >= 0:
-      values = b.to(gl.float32)
-      squares += gl.sum(values * values, 1)
+      squares += _squares(x0)
+      if (first + 1) * STEP < K:
+        squares += _squares(x1)
+      if (first + 2) * STEP < K:
+        squares += _squares(x2)
+      if (first + 3) * STEP < K:
+        squares += _squares(x3)
     if scale is not None:
-      b *= _read(scale + j, j, step, K, STEP)
-    sums = mma_v2(a, b, sums)
-    if (step + 1) * STEP < K:
-      a = following
+      s0, s1, s2, s3 = _read_4(scale + j, j, first, K, STEP)
+      x0 *= s0
+      x1 *= s1
+      x2 *= s2
+      x3 *= s3
+    sums = mma_v2(a0, x0, sums)
+    if (first + 4) * STEP < K:
+      a0 = _read(weights, k, first + 4, K, STEP)
+    if (first + 1) * STEP < K:
+      sums = mma_v2(a1, x1, sums)
+    if (first + 5) * STEP < K:
+      a1 = _read(weights, k, first + 5, K, STEP)
+    if (first + 2) * STEP < K:
+      sums = mma_v2(a2, x2, sums)
+    if (first + 6) * STEP < K:
+      a2 = _read(weights, k, first + 6, K, STEP)
+    if (first + 3) * STEP < K:
+      sums = mma_v2(a3, x3, sums)
+    if (first + 7) * STEP < K:
+      a3 = _read(weights, k, first + 7, K, STEP)
 
   # The sums of all warps, TILE x ROWS_WIDTH.
   here: gl.constexpr = gl.SliceLayout(0, product)
@@ -141,6 +162,29 @@ def _read(addresses, k, step: gl.constexpr, K: gl.constexpr, STEP: gl.constexpr)
     return gl.load(addresses + step * STEP)
   else:
     return gl.load(addresses + step * STEP, mask=k < K - step * STEP, other=0.0)
+
+
+@gluon.jit
+def _read_4(addresses, k, first: gl.constexpr, K: gl.constexpr, STEP: gl.constexpr):
+  """The elements of four steps. Those of steps behind a row are no ones, and nobody reads them."""
+  x0 = _read(addresses, k, first, K, STEP)
+  x1 = x0
+  x2 = x0
+  x3 = x0
+  if (first + 1) * STEP < K:
+    x1 = _read(addresses, k, first + 1, K, STEP)
+  if (first + 2) * STEP < K:
+    x2 = _read(addresses, k, first + 2, K, STEP)
+  if (first + 3) * STEP < K:
+    x3 = _read(addresses, k, first + 3, K, STEP)
+  return x0, x1, x2, x3
+
+
+@gluon.jit
+def _squares(b):
+  """The sums of squares of the elements of each row that a warp has."""
+  values = b.to(gl.float32)
+  return gl.sum(values * values, 1)
 
 
 @gluon.jit
