@@ -138,7 +138,7 @@ def test_values(name):
 # (what is wrong, the case that finds it)
 MISTAKES = [
   ("(pid - tiles) * TILE + row, columns - 1", "pid * TILE + row, columns - 1", "two weights"),
-  ("gl.where(is_here, w2, w)", "gl.where(is_here, w1, w)", "three weights"),
+  ("gl.where(pid >= T2, w2, w)", "gl.where(pid >= T2, w1, w)", "three weights"),
   ("number == 3", "number == 2", "biases of some"),
   ("mask=k < K - step * STEP", "mask=k < K", "a part of a step"),
   ("out + before * ROWS", "out + before", "two weights"),

@@ -1,6 +1,6 @@
-"""Runs a kernel written in Gluon on the CPU, with the limits of compute capability 9.0. Triton's own interpreter
-does not support Gluon. Here the text of the kernel is executed as plain Python on tensors of torch,
-with stand-ins for the modules that it imports.
+"""Runs a kernel written in Gluon on the CPU, with the limits of compute capability 9.0. Triton's
+own interpreter does not support Gluon. Here the text of the kernel is executed as plain Python on
+tensors of torch, with stand-ins for the modules that it imports.
 
 Blocks run one after the other. The partitions of `warp_specialize` are threads, one of which runs
 at a time; at each barrier the partition that continues is chosen at random. The rules are stricter

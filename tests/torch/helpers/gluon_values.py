@@ -112,7 +112,9 @@ class Pointer:
   def within(self, mask):
     """The offsets and the mask, in the same shape. An offset out of range is an IndexError."""
     at = self.at.data.long()
-    mask = torch.ones_like(at, dtype=torch.bool) if mask is None else mask.data.bool().expand(at.shape)
+    mask = (
+      torch.ones_like(at, dtype=torch.bool) if mask is None else mask.data.bool().expand(at.shape)
+    )
     outside = at[mask & ((at < 0) | (at >= self.flat.numel()))]
     if outside.numel():
       raise IndexError(f"address {int(outside[0])} of a storage of {self.flat.numel()} elements")

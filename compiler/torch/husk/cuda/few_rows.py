@@ -24,7 +24,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..fusion import parts, rewriting
@@ -172,7 +172,8 @@ def _layer(node: torch.fx.Node, target: Target) -> _Layer | None:
   is_supported = (
     layer.weight.op in ("placeholder", "get_attr")
     and isinstance(rows, int)
-    and (0 < rows <= MOST_ROWS or _is_for_tiles(rows, k, layer, target))
+    and rows > 0
+    and (rows <= MOST_ROWS or _is_for_tiles(rows, k, layer, target))
     and all(isinstance(size, int) for size in (*weight.shape, k))
     and len(dtypes) == 1
     and (layer.bias is None or layer.bias.meta["val"].shape == weight.shape[:1])

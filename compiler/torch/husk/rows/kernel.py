@@ -15,8 +15,8 @@ def few_rows(x, scale, w0, w1, w2, w3, b0, b1, b2, b3, residual, out, EPS: gl.co
              K: gl.constexpr, N0: gl.constexpr, N1: gl.constexpr, N2: gl.constexpr,
              N3: gl.constexpr, ROWS: gl.constexpr, ROWS_WIDTH: gl.constexpr, GATE: gl.constexpr,
              TILE: gl.constexpr, WARPS: gl.constexpr, WIDTH: gl.constexpr):
-  """Program 0 is a tile of TILE rows of the weights, which are columns of the result; a tile belongs
-  to one weight. With a GATE, the name of an activation, half of it are rows of `w0` and the others
+  """Program 0 is a tile of TILE rows of the weights, which are columns of the result. A tile is of
+  one weight. With a GATE, the name of an activation, half of it are rows of `w0`, the other half
   the same rows of `w1`, and the result is the activation of the first products times the second
   ones.
 
@@ -28,7 +28,8 @@ def few_rows(x, scale, w0, w1, w2, w3, b0, b1, b2, b3, residual, out, EPS: gl.co
   `out` has ROWS rows of N0 elements. With several weights and no GATE, it has so many rows of each
   weight, one weight after another.
 
-  ROWS_WIDTH is 8 or 16, TILE 16 or 32. A warp computes WIDTH elements of each WARPS * WIDTH elements of a row.
+  ROWS_WIDTH is 8 or 16, TILE 16 or 32. A warp computes WIDTH elements of each WARPS * WIDTH of a
+  row.
   """
   product: gl.constexpr = gl.NVMMADistributedLayout(
       version=[2, 0], warps_per_cta=[WARPS, 1, 1], instr_shape=[1, 16, 8])
@@ -40,6 +41,9 @@ def few_rows(x, scale, w0, w1, w2, w3, b0, b1, b2, b3, residual, out, EPS: gl.co
 
   # The weight of this tile, and its place among the weights: its number, the tiles and the columns
   # before it, and its columns.
+  T1: gl.constexpr = (N0 + TILE - 1) // TILE
+  T2: gl.constexpr = T1 + (N1 + TILE - 1) // TILE
+  T3: gl.constexpr = T2 + (N2 + TILE - 1) // TILE
   pid = gl.program_id(0)
   w = w0
   number = pid * 0
@@ -48,26 +52,23 @@ def few_rows(x, scale, w0, w1, w2, w3, b0, b1, b2, b3, residual, out, EPS: gl.co
   columns = before + N0
   if GATE == "":
     if w1 is not None:
-      is_here = pid >= (N0 + TILE - 1) // TILE
-      w = gl.where(is_here, w1, w)
-      number = gl.where(is_here, 1, number)
-      tiles = gl.where(is_here, (N0 + TILE - 1) // TILE, tiles)
-      before = gl.where(is_here, N0, before)
-      columns = gl.where(is_here, N1, columns)
+      w = gl.where(pid >= T1, w1, w)
+      number = gl.where(pid >= T1, 1, number)
+      tiles = gl.where(pid >= T1, T1, tiles)
+      before = gl.where(pid >= T1, N0, before)
+      columns = gl.where(pid >= T1, N1, columns)
     if w2 is not None:
-      is_here = pid >= (N0 + TILE - 1) // TILE + (N1 + TILE - 1) // TILE
-      w = gl.where(is_here, w2, w)
-      number = gl.where(is_here, 2, number)
-      tiles = gl.where(is_here, (N0 + TILE - 1) // TILE + (N1 + TILE - 1) // TILE, tiles)
-      before = gl.where(is_here, N0 + N1, before)
-      columns = gl.where(is_here, N2, columns)
+      w = gl.where(pid >= T2, w2, w)
+      number = gl.where(pid >= T2, 2, number)
+      tiles = gl.where(pid >= T2, T2, tiles)
+      before = gl.where(pid >= T2, N0 + N1, before)
+      columns = gl.where(pid >= T2, N2, columns)
     if w3 is not None:
-      is_here = pid >= (N0 + TILE - 1) // TILE + (N1 + TILE - 1) // TILE + (N2 + TILE - 1) // TILE
-      w = gl.where(is_here, w3, w)
-      number = gl.where(is_here, 3, number)
-      tiles = gl.where(is_here, (N0 + TILE - 1) // TILE + (N1 + TILE - 1) // TILE + (N2 + TILE - 1) // TILE, tiles)
-      before = gl.where(is_here, N0 + N1 + N2, before)
-      columns = gl.where(is_here, N3, columns)
+      w = gl.where(pid >= T3, w3, w)
+      number = gl.where(pid >= T3, 3, number)
+      tiles = gl.where(pid >= T3, T3, tiles)
+      before = gl.where(pid >= T3, N0 + N1 + N2, before)
+      columns = gl.where(pid >= T3, N3, columns)
 
   # The addresses of the first elements of the weights.
   part = gl.arange(0, WARPS, layout=gl.SliceLayout(1, gl.SliceLayout(2, left)))[:, None, None]
@@ -80,8 +81,8 @@ def few_rows(x, scale, w0, w1, w2, w3, b0, b1, b2, b3, residual, out, EPS: gl.co
   else:
     n = gl.minimum(pid * HALF + row % HALF, columns - 1).to(gl.int64)
     weights = gl.where(row + k * 0 < HALF, w0 + (n * K + k), w1 + (n * K + k))
-  # Four steps of the weights are on their way at a time, so that a block that waits for rows, or for
-  # its turn in the memory, has asked for much.
+  # Four steps of the weights are on their way at a time, so that a block that waits for its rows
+  # has asked for much.
   a0, a1, a2, a3 = _read_4(weights, k, 0, K, STEP)
 
   # The wait for the preceding kernel stands here.

@@ -106,7 +106,7 @@ def _lowered(
   node = _node_class()(nodes, len(weights), places, eps, gate)
   columns = [int(weight.get_size()[0]) for weight in weights]
   is_single = bool(gate) or len(weights) == 1
-  size = [*outer, columns[0]] if is_single else [rows * sum(columns)]
+  size: list[Any] = [*outer, columns[0]] if is_single else [rows * sum(columns)]
   layout = ir.FixedLayout(
     input.get_device(), input.get_dtype(), size, ir.FlexibleLayout.contiguous_strides(size)
   )
@@ -150,13 +150,24 @@ def launch(body: Body, node: IrNode) -> None:
     _TILES[-1],
   )
   warps = 4 if k <= _LONG else 8
+  # The elements of a step that a thread has: 64 of the weights, and 32 of the rows.
+  width = 128 * _TILES[-1] // tile if rows <= 8 else 64
   name = "_".join(
     ["few_rows", hir.dtype(output.get_dtype()), str(rows), str(k), *map(str, columns)]
     + ([node.gate] if node.gate else [])
   )
   call.launch(
     name,
-    [{"TILE": tile, "WARPS": warps, "WIDTH": 128 * _TILES[-1] // tile, "num_warps": warps, "num_stages": 1, "maxnreg": None}],
+    [
+      {
+        "TILE": tile,
+        "WARPS": warps,
+        "WIDTH": width,
+        "num_warps": warps,
+        "num_stages": 1,
+        "maxnreg": None,
+      }
+    ],
     ("blocks", "1", "1"),
     {"blocks": _blocks(tile, columns, node.gate)},
     body.origin(output),
