@@ -935,9 +935,9 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   "triton.experimental.gluon.language": (
     uses(
       "BlockedLayout DotOperandLayout NVMMADistributedLayout NVMMASharedLayout SliceLayout"
-      " allocate_shared_memory arange cdiv constexpr convert_layout exp exp2 float32 full int64"
-      " load log2 max maximum minimum num_programs permute program_id reshape rsqrt split static_assert"
-      " static_range store sum warp_specialize where",
+      " allocate_shared_memory arange cdiv constexpr convert_layout exp exp2 float32 full"
+      " int64 load log2 max maximum minimum num_programs permute program_id reshape rsqrt"
+      " split static_assert static_range store sum warp_specialize where",
       "the language",
     ),
     uses("get_default_for", "the layout of a tile", of="NVMMASharedLayout"),
