@@ -23,7 +23,6 @@ import sys
 import torch
 import triton
 import triton.language as tl
-
 from decoder import measure, time_of_a_read
 
 WIDTH, QKV, BETWEEN = 2048, 3072, 8192
