@@ -69,6 +69,21 @@ TEST_F(CudaPeers, ExchangesWithoutNccl) {
   EXPECT_EQ(fake().calls("cuIpcCloseMemHandle"), 1u);
 }
 
+// The residual is added by the kernel that exchanges, or by the same kernel behind NCCL.
+TEST_F(CudaPeers, AddTheResidualInOneKernel) {
+  on_two_ranks([&](uint32_t rank) {
+    const uint64_t kernels = fake().calls("cuLaunchKernel");
+    const uint64_t calls = fake().calls("ncclAllReduce");
+    expect_residual(rank, 1025);
+    EXPECT_EQ(fake().calls("cuLaunchKernel"), kernels + 4);
+    EXPECT_EQ(fake().calls("ncclAllReduce"), calls);
+    expect_residual(rank, (1 << 18) + 3);
+    EXPECT_EQ(fake().calls("cuLaunchKernel"), kernels + 8);
+    EXPECT_EQ(fake().calls("ncclAllReduce"), calls + 4);
+    EXPECT_EQ(wait(), HUSK_OK) << error.text;
+  });
+}
+
 TEST_F(CudaPeers, LargeTensorsAndOtherTypesGoThroughNccl) {
   on_two_ranks([&](uint32_t) {
     ASSERT_TRUE(has_peers());
@@ -115,10 +130,13 @@ TEST_F(CudaPeers, CanBeSwitchedOff) {
   husk_cuda_options options = HUSK_CUDA_OPTIONS_INIT;
   options.no_peer_memory = 1;
   open_with(options);
-  on_two_ranks([&](uint32_t) {
+  on_two_ranks([&](uint32_t rank) {
     EXPECT_FALSE(has_peers());
     EXPECT_EQ(sum(), HUSK_OK) << error.text;
     EXPECT_EQ(fake().calls("ncclAllReduce"), 1u);
+    EXPECT_EQ(fake().calls("cuLibraryLoadData"), 0u);  // the kernel is for residuals
+    expect_residual(rank, 5);
+    EXPECT_EQ(fake().calls("cuLibraryLoadData"), 1u);
     EXPECT_EQ(wait(), HUSK_OK) << error.text;
   });
 }
@@ -150,6 +168,7 @@ TEST_F(CudaWithoutNccl, ComputesTogether) {
       const float right = *how == 's' ? 3 : *how == 'a' ? 1.5f : strcmp(how, "min") == 0 ? 1 : 2;
       EXPECT_EQ(values(y), std::vector<float>(size, right)) << how;
     }
+    expect_residual(rank, static_cast<int64_t>(size));
     const Vector<int64_t> four = vector<int64_t>(HUSK_I64, {1, 2, 3 + int64_t(rank), 4}),
                           other = vector<int64_t>(HUSK_I64, {0, 0, 0, 0}),
                           eight = vector<int64_t>(HUSK_I64, std::vector<int64_t>(8));

@@ -55,10 +55,11 @@ enum Name : uint32_t {
   kTo,
   kFrom,
   kInputSizes,
-  kOutputSizes
+  kOutputSizes,
+  kResidual
 };
-constexpr const char* kNames[] = {"self", "out",  "reduce",      "ranks",       "source",
-                                  "to",   "from", "input_sizes", "output_sizes"};
+constexpr const char* kNames[] = {"self", "out",  "reduce",      "ranks",        "source",
+                                  "to",   "from", "input_sizes", "output_sizes", "residual"};
 
 // The places of the arguments of one op.
 struct Places {
@@ -80,10 +81,15 @@ class Call {
       : op_(op), places_(places), context_(context), args_(args), count_(count), error_(error) {}
 
   const husk_op_arg& arg(Name name) const { return args_[places_.at[name]]; }
+  // Whether the call has a residual. Its place is not 0 in ops that take one.
+  bool has_residual() const {
+    const uint8_t at = places_.at[kResidual];
+    return at > 0 && at < count_ && args_[at].kind != HUSK_ARG_NONE;
+  }
   DeviceGroup& group() const { return *static_cast<DeviceGroup*>(context_->user); }
   CUstream stream() const { return as_stream(context_->stream); }
   husk_status check_count(uint32_t wanted) const {
-    if (count_ == wanted) return HUSK_OK;
+    if (count_ == wanted || (count_ == wanted + 1 && places_.at[kResidual] > 0)) return HUSK_OK;
     return fail(error_, HUSK_INVALID_ARGUMENT, "%s: %u arguments; it takes %u", op_, count_,
                 wanted);
   }
@@ -99,6 +105,10 @@ class Call {
   husk_status check_ranks() const;
   husk_status read_rank(Name name, int* rank) const;
   husk_status check_same(Name name, Name other) const;
+  // The residual of a reduction is one that the kernel of the port can add, and the kernel is there.
+  husk_status check_residual(const Reduced& reduced) const;
+  // Adds the residual to what NCCL has reduced, which `*result` is the state of.
+  husk_status add_residual(const Reduced& reduced, size_t bytes, ncclResult_t* result) const;
 
   // Enqueues an exchange of the port's own if this one can be one, and says so. All ranks find the
   // same: it depends on dtype, size and reduction alone. The arguments are those of an Exchange;
@@ -197,8 +207,15 @@ husk_status Call::need_nccl() const {
 
 husk_status Call::exchange(size_t bytes, size_t in_step, size_t out_step, const Reduced* reduced,
                            bool* is_done) const {
-  Exchange what = {arg(kSelf).data, arg(kOut).data, bytes,         in_step,
-                   out_step,        Exchange::f32,  Exchange::sum, 1};
+  Exchange what = {arg(kSelf).data,
+                   arg(kOut).data,
+                   has_residual() ? arg(kResidual).data : nullptr,
+                   bytes,
+                   in_step,
+                   out_step,
+                   Exchange::f32,
+                   Exchange::sum,
+                   1};
   const bool is_reducible = !reduced || read_own(*reduced, group().world, &what);
   *is_done = is_reducible && (!has_nccl() || group().peers.take(bytes));
   if (!*is_done) return need_nccl();
@@ -230,6 +247,27 @@ husk_status Call::check_same(Name name, Name other) const {
   return refuse(name, HUSK_INVALID_ARGUMENT, "has another dtype or size than the result");
 }
 
+husk_status Call::check_residual(const Reduced& reduced) const {
+  HUSK_TRY(check_same(kResidual, kOut));
+  Exchange own;
+  if (!read_own(reduced, group().world, &own))
+    return refuse(kResidual, HUSK_UNSUPPORTED, "is not f32, f16 or bf16");
+  const Lock lock(&group().mutex);
+  if (group().peers.function) return HUSK_OK;
+  Current current(context_->device, error_);
+  HUSK_TRY(current.status);
+  return group().peers.load(as_device(context_->device), op_, error_);
+}
+
+husk_status Call::add_residual(const Reduced& reduced, size_t bytes, ncclResult_t* result) const {
+  HUSK_TRY(group().settle(*result, "NCCL", op_, error_));
+  *result = ncclSuccess;
+  Exchange what = {arg(kOut).data, arg(kOut).data, arg(kResidual).data, bytes, 0, 0,
+                   Exchange::f32,  Exchange::sum,  1};
+  read_own(reduced, 1, &what);
+  return group().peers.add(as_device(context_->device), stream(), what, op_, error_);
+}
+
 // A collective. `enqueue` calls NCCL if that is not null, and only checks arguments otherwise.
 using Enqueue = husk_status (*)(const Call& call, bool only_checks, ncclResult_t* result);
 
@@ -245,14 +283,15 @@ husk_status all_reduce(const Call& call, bool only_checks, ncclResult_t* result)
   Reduced reduced{};
   HUSK_TRY(call.read_reduced(elements, &reduced));
   HUSK_TRY(call.check_ranks());
-  if (only_checks || is_nothing(bytes)) return HUSK_OK;
+  if (only_checks) return call.has_residual() ? call.check_residual(reduced) : HUSK_OK;
+  if (is_nothing(bytes)) return HUSK_OK;
   bool is_done = false;
   HUSK_TRY(call.exchange(bytes, 0, 0, &reduced, &is_done));
   if (is_done) return HUSK_OK;
   *result = call.group().nccl.ncclAllReduce(call.arg(kSelf).data, call.arg(kOut).data,
                                             reduced.count, reduced.type, reduced.how,
                                             call.group().comm, call.stream());
-  return HUSK_OK;
+  return call.has_residual() ? call.add_residual(reduced, bytes, result) : HUSK_OK;
 }
 
 // One of two tensors has the elements of the other one for each rank.
@@ -421,7 +460,7 @@ struct Collective {
 };
 constexpr Collective kCollectives[] = {
     {"husk::all_gather_into_tensor", "self ranks out:w token:w", 4, all_gather},
-    {"husk::all_reduce", "self reduce ranks out:w=self token:w", 5, all_reduce},
+    {"husk::all_reduce", "self reduce ranks out:w=self token:w residual?", 5, all_reduce},
     {"husk::all_to_all_single", "self output_sizes input_sizes ranks out:w token:w", 6, all_to_all},
     {"husk::broadcast", "self source ranks out:w=self token:w", 5, broadcast},
     {"husk::recv", "from out:w token:w", 3, receive},

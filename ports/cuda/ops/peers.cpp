@@ -19,6 +19,7 @@ constexpr size_t kUnitBytes = 8, kPlaceBytes = 16;
 constexpr uint32_t kThreads = 512;
 
 constexpr size_t kMostBytes = kBlocks * kBlockUnits * kUnitBytes;
+constexpr size_t kMostBytesAlone = size_t{1} << 30;
 
 constexpr size_t places_bytes(uint32_t world) {
   return size_t{2} * kBlocks * world * kBlockUnits * kPlaceBytes;
@@ -200,33 +201,51 @@ bool Peers::take(size_t bytes) const { return world && bytes * (world - 1) <= kM
 
 husk_status Peers::exchange(const Device& device, CUstream stream, const Exchange& what,
                             const char* thing, husk_error* error) const {
-  for (size_t at = 0; at < what.bytes; at += kMostBytes) {
+  const size_t most = world > 1 ? kMostBytes : kMostBytesAlone;
+  for (size_t at = 0; at < what.bytes; at += most) {
     Exchange piece = what;
     piece.in = static_cast<const char*>(what.in) + at;
     piece.out = static_cast<char*>(what.out) + at;
-    piece.bytes = std::min(what.bytes - at, kMostBytes);
+    if (what.residual) piece.residual = static_cast<const char*>(what.residual) + at;
+    piece.bytes = std::min(what.bytes - at, most);
     HUSK_TRY(launch(device, stream, piece, thing, error));
   }
   return HUSK_OK;
+}
+
+husk_status Peers::add(const Device& device, CUstream stream, const Exchange& what,
+                       const char* thing, husk_error* error) const {
+  Peers alone = *this;
+  alone.rank = 0;
+  alone.world = 1;
+  alone.counters = 0;
+  return alone.exchange(device, stream, what, thing, error);
+}
+
+husk_status Peers::load(const Device& device, const char* thing, husk_error* error) {
+  const CUresult result = load_kernel(device, this);
+  if (result == CUDA_SUCCESS) return HUSK_OK;
+  return driver_fail(device.driver, error, result, "cuLibraryLoadData", "%s", thing);
 }
 
 husk_status Peers::launch(const Device& device, CUstream stream, const Exchange& what,
                           const char* thing, husk_error* error) const {
   const auto units = static_cast<uint32_t>((what.bytes + kUnitBytes - 1) / kUnitBytes);
   uint32_t block_units = kThreads;
-  if (units > kBlocks * kThreads) block_units = (units + kBlocks - 1) / kBlocks;
+  if (world > 1 && units > kBlocks * kThreads) block_units = (units + kBlocks - 1) / kBlocks;
   const uint32_t blocks = (units + block_units - 1) / block_units;
-  CUdeviceptr in = as_address(what.in), out = as_address(what.out), counter = counters,
-              stop_word = stop_address;
+  CUdeviceptr in = as_address(what.in), out = as_address(what.out),
+              residual = as_address(what.residual), counter = counters, stop_word = stop_address;
   CUdeviceptr all[kMaxPeers];
   memcpy(all, workspaces, sizeof all);
   uint64_t in_step = what.in_step, out_step = what.out_step;
   auto bytes = static_cast<uint32_t>(what.bytes);
   uint32_t own = rank, count = world, kind = what.kind, how = what.how;
   float scale = what.scale;
-  uint32_t is_narrow = (in | out | in_step | out_step) % kUnitBytes != 0;
-  void* params[] = {&in,          &out, &all,   &counter, &stop_word, &in_step, &out_step, &bytes,
-                    &block_units, &own, &count, &kind,    &how,       &scale,   &is_narrow};
+  uint32_t is_narrow = (in | out | residual | in_step | out_step) % kUnitBytes != 0;
+  void* params[] = {&in,       &out,   &residual,    &all, &counter, &stop_word, &in_step,
+                    &out_step, &bytes, &block_units, &own, &count,   &kind,      &how,
+                    &scale,    &is_narrow};
   const CUresult result = device.driver.cuLaunchKernel(function, blocks, 1, 1, kThreads, 1, 1, 0,
                                                        stream, params, nullptr);
   if (result == CUDA_SUCCESS) return HUSK_OK;

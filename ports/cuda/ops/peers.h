@@ -15,6 +15,7 @@ struct Exchange {
   enum How : uint32_t { sum = 0, product = 1, max = 2, min = 3 };
   const void* in;
   void* out;
+  const void* residual;  // like `out`; null, or what is added to the rounded result of a reduction
   size_t bytes;     // of a part, which goes from one rank to another one
   size_t in_step;   // bytes from the part for a rank to that for the next one; 0: all get the same
   size_t out_step;  // bytes from what came from a rank to that of the next; 0: parts are reduced
@@ -33,7 +34,7 @@ struct Peers {
   CUdeviceptr stop_address;
   CUlibrary library;
   CUkernel kernel;
-  CUfunction function;  // of the device's context
+  CUfunction function;  // of the device's context; groups without peers may have it, too
 
   // Whether parts of so many bytes are faster so than by NCCL: each rank finds the same.
   bool take(size_t bytes) const;
@@ -44,6 +45,11 @@ struct Peers {
   // Enqueues the kernel, several times for parts of more than 1 MiB.
   husk_status exchange(const Device& device, CUstream stream, const Exchange& what,
                        const char* thing, husk_error* error) const;
+  // Enqueues the kernel for this rank alone, which adds the residual to `in`. `load` comes first.
+  husk_status add(const Device& device, CUstream stream, const Exchange& what, const char* thing,
+                  husk_error* error) const;
+  // Loads the kernel for a group without peers. No stream captures.
+  husk_status load(const Device& device, const char* thing, husk_error* error);
   husk_status launch(const Device& device, CUstream stream, const Exchange& what, const char* thing,
                      husk_error* error) const;
 };
