@@ -84,15 +84,12 @@ Exchange read_launch(const Launch& launch) {
     memcpy(fields[i], launch.bytes.data() + launch.offsets[i], kExchangeParams[i]);
   e.blocks = launch.grid[0];
   const uint64_t most = uint64_t{e.blocks} * e.block_units * 8;
-  const bool has_places = e.world == 1 || (e.blocks <= 64 && e.block_units <= 2048);
-  if (e.world > 8 || !has_places || e.bytes > most)
+  if (e.world == 1) e.rank = 0;
+  if (e.world > 8 || e.blocks > 64 || e.block_units > 2048 || e.bytes > most)
     violation("husk_exchange: %u bytes of %u ranks, %u blocks of %u units", e.bytes, e.world,
               e.blocks, e.block_units);
   if (!e.narrow && (e.in | e.out | e.residual | e.in_step | e.out_step) % 8)
     violation("husk_exchange: an address is no multiple of 8");
-  if ((e.world == 1) != (e.counters == 0))
-    violation("husk_exchange: a world of %u with counters at %llx", e.world,
-              static_cast<unsigned long long>(e.counters));
   return e;
 }
 
@@ -215,7 +212,7 @@ void read_parts(const Exchange& e) {
     if (!e.out_step) reduce(e, words, at, size);
     return true;
   });
-  for (uint32_t block = 0; block < e.blocks && e.counters; ++block) ++*counter(e, block);
+  for (uint32_t block = 0; block < e.blocks && e.world > 1; ++block) ++*counter(e, block);
 }
 
 }  // namespace

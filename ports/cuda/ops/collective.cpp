@@ -31,11 +31,14 @@ constexpr NumberType kNumbers[] = {
     {HUSK_F8E5M2, ncclFloat8e5m2, 1},
 };
 
-// A reduction as NCCL does it: of `count` numbers of a type.
+// A reduction as NCCL does it: of `count` numbers of a type. The kernel of the port adds the residual
+// if that is not 0; if NCCL has reduced to `out`, it does nothing else.
 struct Reduced {
   ncclDataType_t type;
   ncclRedOp_t how;
   size_t count;
+  CUdeviceptr residual;
+  bool is_done;
 };
 
 struct ReductionName {
@@ -81,11 +84,6 @@ class Call {
       : op_(op), places_(places), context_(context), args_(args), count_(count), error_(error) {}
 
   const husk_op_arg& arg(Name name) const { return args_[places_.at[name]]; }
-  // Whether the call has a residual. Its place is not 0 in ops that take one.
-  bool has_residual() const {
-    const uint8_t at = places_.at[kResidual];
-    return at > 0 && at < count_ && args_[at].kind != HUSK_ARG_NONE;
-  }
   DeviceGroup& group() const { return *static_cast<DeviceGroup*>(context_->user); }
   CUstream stream() const { return as_stream(context_->stream); }
   husk_status check_count(uint32_t wanted) const {
@@ -105,10 +103,8 @@ class Call {
   husk_status check_ranks() const;
   husk_status read_rank(Name name, int* rank) const;
   husk_status check_same(Name name, Name other) const;
-  // The residual of a reduction is one that the kernel of the port can add, and the kernel is there.
-  husk_status check_residual(const Reduced& reduced) const;
-  // Adds the residual to what NCCL has reduced, which `*result` is the state of.
-  husk_status add_residual(const Reduced& reduced, size_t bytes, ncclResult_t* result) const;
+  // Reads the residual of a reduction, if there is one, which the kernel of the port can add.
+  husk_status read_residual(Reduced* reduced) const;
 
   // Enqueues an exchange of the port's own if this one can be one, and says so. All ranks find the
   // same: it depends on dtype, size and reduction alone. The arguments are those of an Exchange;
@@ -119,6 +115,12 @@ class Call {
   husk_error* error() const { return error_; }
   const char* op() const { return op_; }
   bool has_nccl() const { return group().nccl.library; }
+  // Waits until NCCL has enqueued the work that `*result` is the state of.
+  husk_status settle(ncclResult_t* result) const {
+    HUSK_TRY(group().settle(*result, "NCCL", op_, error_));
+    *result = ncclSuccess;
+    return HUSK_OK;
+  }
   // Fails if there is no NCCL, for what the port does not do itself.
   husk_status need_nccl() const;
 
@@ -207,19 +209,20 @@ husk_status Call::need_nccl() const {
 
 husk_status Call::exchange(size_t bytes, size_t in_step, size_t out_step, const Reduced* reduced,
                            bool* is_done) const {
-  Exchange what = {arg(kSelf).data,
-                   arg(kOut).data,
-                   has_residual() ? arg(kResidual).data : nullptr,
-                   bytes,
+  const bool is_alone = reduced && reduced->is_done;
+  Exchange what = {as_address(arg(is_alone ? kOut : kSelf).data),
+                   as_address(arg(kOut).data),
+                   reduced ? reduced->residual : 0,
                    in_step,
                    out_step,
                    Exchange::f32,
                    Exchange::sum,
-                   1};
-  const bool is_reducible = !reduced || read_own(*reduced, group().world, &what);
-  *is_done = is_reducible && (!has_nccl() || group().peers.take(bytes));
+                   1,
+                   is_alone ? 1 : group().world};
+  const bool is_reducible = !reduced || read_own(*reduced, what.world, &what);
+  *is_done = is_reducible && (is_alone || !has_nccl() || group().peers.take(bytes));
   if (!*is_done) return need_nccl();
-  return group().peers.exchange(as_device(context_->device), stream(), what, op_, error_);
+  return group().peers.exchange(as_device(context_->device), stream(), &what, bytes, op_, error_);
 }
 
 husk_status Call::check_ranks() const {
@@ -247,25 +250,14 @@ husk_status Call::check_same(Name name, Name other) const {
   return refuse(name, HUSK_INVALID_ARGUMENT, "has another dtype or size than the result");
 }
 
-husk_status Call::check_residual(const Reduced& reduced) const {
+husk_status Call::read_residual(Reduced* reduced) const {
+  if (count_ <= places_.at[kResidual] || arg(kResidual).kind == HUSK_ARG_NONE) return HUSK_OK;
   HUSK_TRY(check_same(kResidual, kOut));
+  reduced->residual = as_address(arg(kResidual).data);
   Exchange own;
-  if (!read_own(reduced, group().world, &own))
-    return refuse(kResidual, HUSK_UNSUPPORTED, "is not f32, f16 or bf16");
-  const Lock lock(&group().mutex);
-  if (group().peers.function) return HUSK_OK;
-  Current current(context_->device, error_);
-  HUSK_TRY(current.status);
-  return group().peers.load(as_device(context_->device), op_, error_);
-}
-
-husk_status Call::add_residual(const Reduced& reduced, size_t bytes, ncclResult_t* result) const {
-  HUSK_TRY(group().settle(*result, "NCCL", op_, error_));
-  *result = ncclSuccess;
-  Exchange what = {arg(kOut).data, arg(kOut).data, arg(kResidual).data, bytes, 0, 0,
-                   Exchange::f32,  Exchange::sum,  1};
-  read_own(reduced, 1, &what);
-  return group().peers.add(as_device(context_->device), stream(), what, op_, error_);
+  if (group().peers.function && read_own(*reduced, 1, &own)) return HUSK_OK;
+  return refuse(kResidual, HUSK_UNSUPPORTED,
+                "is not f32, f16 or bf16, or the driver compiles no PTX");
 }
 
 // A collective. `enqueue` calls NCCL if that is not null, and only checks arguments otherwise.
@@ -274,24 +266,34 @@ using Enqueue = husk_status (*)(const Call& call, bool only_checks, ncclResult_t
 // Whether a tensor of a call has no elements: NCCL need not hear of it, on any rank.
 bool is_nothing(size_t count) { return count == 0; }
 
-husk_status all_reduce(const Call& call, bool only_checks, ncclResult_t* result) {
-  uint64_t elements = 0;
-  HUSK_TRY(call.check_same(kSelf, kOut));
-  HUSK_TRY(call.read_tensor(kSelf, &elements));
+// Reduces to `out`, a tensor of so many elements: those of `self`, or the part of this rank.
+husk_status reduce(const Call& call, uint64_t elements, bool scatters, bool only_checks,
+                   ncclResult_t* result) {
   size_t bytes = 0;
   HUSK_TRY(call.read_moved(kSelf, elements, &bytes));
   Reduced reduced{};
   HUSK_TRY(call.read_reduced(elements, &reduced));
   HUSK_TRY(call.check_ranks());
-  if (only_checks) return call.has_residual() ? call.check_residual(reduced) : HUSK_OK;
-  if (is_nothing(bytes)) return HUSK_OK;
+  if (!scatters) HUSK_TRY(call.read_residual(&reduced));
+  if (only_checks || is_nothing(bytes)) return HUSK_OK;
   bool is_done = false;
-  HUSK_TRY(call.exchange(bytes, 0, 0, &reduced, &is_done));
+  HUSK_TRY(call.exchange(bytes, scatters ? bytes : 0, 0, &reduced, &is_done));
   if (is_done) return HUSK_OK;
-  *result = call.group().nccl.ncclAllReduce(call.arg(kSelf).data, call.arg(kOut).data,
-                                            reduced.count, reduced.type, reduced.how,
-                                            call.group().comm, call.stream());
-  return call.has_residual() ? call.add_residual(reduced, bytes, result) : HUSK_OK;
+  const Nccl& nccl = call.group().nccl;
+  const auto enqueue = scatters ? nccl.ncclReduceScatter : nccl.ncclAllReduce;
+  *result = enqueue(call.arg(kSelf).data, call.arg(kOut).data, reduced.count, reduced.type,
+                    reduced.how, call.group().comm, call.stream());
+  if (!reduced.residual) return HUSK_OK;
+  HUSK_TRY(call.settle(result));
+  reduced.is_done = true;
+  return call.exchange(bytes, 0, 0, &reduced, &is_done);
+}
+
+husk_status all_reduce(const Call& call, bool only_checks, ncclResult_t* result) {
+  uint64_t elements = 0;
+  HUSK_TRY(call.check_same(kSelf, kOut));
+  HUSK_TRY(call.read_tensor(kSelf, &elements));
+  return reduce(call, elements, false, only_checks, result);
 }
 
 // One of two tensors has the elements of the other one for each rank.
@@ -322,19 +324,7 @@ husk_status all_gather(const Call& call, bool only_checks, ncclResult_t* result)
 husk_status reduce_scatter(const Call& call, bool only_checks, ncclResult_t* result) {
   uint64_t elements = 0;
   HUSK_TRY(check_parts(call, kOut, kSelf, &elements));
-  size_t bytes = 0;
-  HUSK_TRY(call.read_moved(kSelf, elements, &bytes));
-  Reduced reduced{};
-  HUSK_TRY(call.read_reduced(elements, &reduced));
-  HUSK_TRY(call.check_ranks());
-  if (only_checks || is_nothing(bytes)) return HUSK_OK;
-  bool is_done = false;
-  HUSK_TRY(call.exchange(bytes, bytes, 0, &reduced, &is_done));
-  if (is_done) return HUSK_OK;
-  *result = call.group().nccl.ncclReduceScatter(call.arg(kSelf).data, call.arg(kOut).data,
-                                                reduced.count, reduced.type, reduced.how,
-                                                call.group().comm, call.stream());
-  return HUSK_OK;
+  return reduce(call, elements, true, only_checks, result);
 }
 
 husk_status broadcast(const Call& call, bool only_checks, ncclResult_t* result) {
@@ -501,7 +491,7 @@ husk_status call(size_t index, const husk_op_context* context, const husk_op_arg
     HUSK_TRY(one.group().check(row.name, error));
     ncclResult_t result = ncclSuccess;
     HUSK_TRY(row.enqueue(one, false, &result));
-    HUSK_TRY(one.group().settle(result, "NCCL", row.name, error));
+    HUSK_TRY(one.settle(&result));
   }
   return check_work(device, context->stream, error, "%s", row.name);
 }

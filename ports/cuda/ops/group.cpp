@@ -96,12 +96,13 @@ husk_status open_members(Device& device, DeviceGroup* group, husk_error* error) 
   if (result != CUDA_SUCCESS)
     return driver_fail(device.driver, error, result, "cuMemAlloc", "a group of %u ranks",
                        group->world);
-  if (device.options.no_peer_memory && group->nccl.library) return HUSK_OK;
+  const bool may_reach = !device.options.no_peer_memory || !group->nccl.library;
   const Gather gather = {&device, [](void* of, const void* own, void* all, husk_error* why) {
                            const Device& one = *static_cast<Device*>(of);
                            return gather_records(one, *one.group, kJoin, own, all, why);
                          }};
-  HUSK_TRY(open_peers(device, group->rank, group->world, gather, &group->peers, error));
+  HUSK_TRY(
+      open_peers(device, group->rank, group->world, may_reach, gather, &group->peers, error));
   if (group->nccl.library || group->peers.world) return HUSK_OK;
   return fail(error, HUSK_UNSUPPORTED,
               "a group of ranks without NCCL: their devices do not reach the memory of each other; "
@@ -122,6 +123,7 @@ husk_status open_group(Device& device, const husk_port_group& request, DeviceGro
   if (status == HUSK_OK) status = open_members(device, group, error);
   if (status == HUSK_OK) return HUSK_OK;
   if (group->memory) device.driver.cuMemFree(group->memory);
+  unload_exchange(device, group->peers);
   group->abort();
   group->wait_for_abort();
   if (group->nccl.library) close_nccl(&group->nccl);
@@ -261,6 +263,7 @@ void group_close(void* handle) {
     (void)gather_records(device, *group, "a group", own, all, &ignored);
   }
   close_peers(device, &group->peers);
+  unload_exchange(device, group->peers);
   if (group->comm && group->is_own) {
     // Other ranks may still read memory of this one. Finalizing waits for them.
     husk_error ignored;
