@@ -258,7 +258,7 @@ def _add_residual(
   values = graphs.arguments(user)
   one, other = values["self"], values["other"]
   residual = one if other is node else other
-  if values["alpha"] != 1 or not isinstance(residual, torch.fx.Node) or residual is node:
+  if values["alpha"] != 1 or not isinstance(residual, torch.fx.Node):
     return
   if not _suits(exported, node, residual) or not _is_before(residual, node, user):
     return
@@ -275,7 +275,7 @@ def _suits(exported: ExportedProgram, node: torch.fx.Node, residual: torch.fx.No
   x, y = node.meta["val"], residual.meta["val"]
   if x.dtype not in (torch.float32, torch.float16, torch.bfloat16):
     return False
-  if (y.dtype, y.device, y.shape) != (x.dtype, x.device, x.shape) or not y.is_contiguous():
+  if (y.dtype, y.device, _sizes(y)) != (x.dtype, x.device, _sizes(x)) or not y.is_contiguous():
     return False
   size: Any = x.numel()
   if isinstance(size, torch.SymInt):
@@ -284,6 +284,11 @@ def _suits(exported: ExportedProgram, node: torch.fx.Node, residual: torch.fx.No
     size = bound_sympy(size.node.expr, ranges).upper
   others = len(graphs.arguments(node)["ranks"]) - 1
   return bool(size * x.itemsize * others <= _MOST_BYTES)
+
+
+def _sizes(tensor: torch.Tensor) -> list[Any]:
+  """The sizes of a tensor as numbers and expressions, which compare without a guard."""
+  return [getattr(getattr(size, "node", None), "expr", size) for size in tensor.shape]
 
 
 def _is_before(residual: torch.fx.Node, node: torch.fx.Node, user: torch.fx.Node) -> bool:
