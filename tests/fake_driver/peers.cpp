@@ -76,10 +76,10 @@ struct Exchange {
 
 Exchange read_launch(const Launch& launch) {
   Exchange e = {};
-  void* const fields[] = {&e.in,       &e.out,   &e.residual,    &e.workspaces, &e.counters,
-                          &e.stop,     &e.in_step, &e.out_step,  &e.bytes,      &e.block_units,
-                          &e.rank,     &e.world, &e.kind,        &e.how,        &e.scale,
-                          &e.narrow};
+  void* const fields[] = {&e.in,       &e.out,         &e.residual, &e.workspaces,
+                          &e.counters, &e.stop,        &e.in_step,  &e.out_step,
+                          &e.bytes,    &e.block_units, &e.rank,     &e.world,
+                          &e.kind,     &e.how,         &e.scale,    &e.narrow};
   for (size_t i = 0; i < std::size(fields); ++i)
     memcpy(fields[i], launch.bytes.data() + launch.offsets[i], kExchangeParams[i]);
   e.blocks = launch.grid[0];
@@ -189,8 +189,9 @@ void reduce(const Exchange& e, const uint32_t (*words)[2], uint32_t at, uint32_t
     }
     store(type, result, i, all * e.scale);
     if (e.residual)
-      store(type, result, i,
-            static_cast<float>(load(type, result, i)) + static_cast<float>(load(type, residual, i)));
+      store(
+          type, result, i,
+          static_cast<float>(load(type, result, i)) + static_cast<float>(load(type, residual, i)));
   }
   memcpy(reinterpret_cast<char*>(e.out) + at, result, size);
 }

@@ -6,10 +6,10 @@ PART: values, times, failures; all of them by default
 
 Each rank is a process. Values are compared with those of torch.distributed (NCCL, or gloo on the
 CPU); sums of floats of two ranks are exact, so all must be equal. An all-reduce with a residual is
-compared with its addition to the result of one without, bit by bit. Times are for one all-reduce inside a
-CUDA graph of 20, and for one with a residual against one and an addition. --without-nccl gives the ranks an id as the port makes it where there is
-no NCCL; what it refuses then is counted. It needs huskc and the extension
-of Python in a build, and torch."""
+compared with one without, to which torch adds the residual. Times are for one all-reduce inside a
+CUDA graph of 20, and for one with a residual against an all-reduce and a kernel that adds it.
+--without-nccl gives the ranks an id as the port makes it where there is no NCCL; what it refuses
+then is counted. It needs huskc and the extension of Python in a build, and torch."""
 
 import argparse
 import functools

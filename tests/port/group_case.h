@@ -125,8 +125,8 @@ class CudaGroup : public OverFake {
     Vector<float> x = vector(HUSK_F32, std::vector<float>(static_cast<size_t>(size), 1));
     return call("husk::all_reduce", {x.arg(), text("sum"), ints(both), x.arg(), token()});
   }
-  // Sums with a residual, by the call that has it and by what is right: tensors of any alignment, the
-  // result apart or over the summed tensor.
+  // Sums with a residual, by the call that has it and by what is right: tensors of any alignment,
+  // the result apart or over the summed tensor.
   void expect_residual(uint32_t rank, int64_t size) {
     for (const int64_t begin : {0, 1}) {
       for (const bool is_in_place : {false, true}) {
@@ -154,7 +154,8 @@ class CudaGroup : public OverFake {
   // `large`, where one sum of all would be another number.
   void expect_two_roundings(uint32_t rank, int32_t dtype, uint16_t large, uint16_t one) {
     for (const size_t size : {1, 3, 4, 7, 1025}) {
-      const Vector<uint16_t> x = vector(dtype, std::vector<uint16_t>(size, rank == 0 ? large : one)),
+      const Vector<uint16_t> x = vector(dtype,
+                                        std::vector<uint16_t>(size, rank == 0 ? large : one)),
                              residual = vector(dtype, std::vector<uint16_t>(size, one)),
                              y = vector(dtype, std::vector<uint16_t>(size));
       expect_sum(x.arg(), y.arg(), residual.arg());
@@ -163,9 +164,9 @@ class CudaGroup : public OverFake {
   }
   void expect_sum(const husk_op_arg& x, const husk_op_arg& y, const husk_op_arg& residual) {
     for (const bool prepares : {true, false})
-      ASSERT_EQ(call("husk::all_reduce", {x, text("sum"), ints(both), y, token(), residual},
-                     prepares),
-                HUSK_OK)
+      ASSERT_EQ(
+          call("husk::all_reduce", {x, text("sum"), ints(both), y, token(), residual}, prepares),
+          HUSK_OK)
           << error.text;
   }
   // Equal bytes of both ranks pass and others do not, and the group goes on.

@@ -96,8 +96,8 @@ TEST_P(CudaRanks, RefusesAWrongResidual) {
     const auto refused = [&](const husk_op_arg& self, const husk_op_arg& residual,
                              husk_status status, const char* words) {
       for (const bool prepares : {true, false}) {
-        EXPECT_EQ(call("husk::all_reduce",
-                       {self, text("sum"), ints(both), self, token(), residual}, prepares),
+        EXPECT_EQ(call("husk::all_reduce", {self, text("sum"), ints(both), self, token(), residual},
+                       prepares),
                   status);
         EXPECT_TRUE(error_says(words)) << error.text;
       }

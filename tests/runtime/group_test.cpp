@@ -193,11 +193,12 @@ void reduces(husk_dtype dtype, uint32_t world) {
           ASSERT_EQ(part.values[i], reduced<T>(how, world, rank.number * n + i)) << how << " " << i;
         }
         // With a residual, in place.
-        const std::vector<husk_op_arg> args = {in.arg(), text(how), ints(ranks),
-                                               in.arg(HUSK_ACCESS_WRITE), token(), part.arg()};
+        const std::vector<husk_op_arg> args = {
+            in.arg(), text(how), ints(ranks), in.arg(HUSK_ACCESS_WRITE), token(), part.arg()};
         ASSERT_EQ(rank.call("husk::all_reduce", args), HUSK_OK);
         for (size_t i = 0; i < n; ++i)
-          ASSERT_EQ(in.values[i], static_cast<T>(out.values[i] + part.values[i])) << how << " " << i;
+          ASSERT_EQ(in.values[i], static_cast<T>(out.values[i] + part.values[i]))
+              << how << " " << i;
       }
   });
 }
@@ -216,8 +217,8 @@ TEST(Group, ReducesEachDtypeInTheOrderOfTheRanks) {
 }
 
 // If each sum were rounded, 1 + 2^-9 would stay 1 in bf16 each time. The sum of all is 1 + 3 *
-// 2^-9, which rounds to 1 + 2^-7. A residual of 2^-8 makes 1 + 2^-6 of that, to even, where it would
-// make 1 + 2^-7 of the sum before it is rounded.
+// 2^-9, which rounds to 1 + 2^-7. A residual of 2^-8 makes 1 + 2^-6 of that, to even, where it
+// would make 1 + 2^-7 of the sum before it is rounded.
 TEST(Group, HalvesAreSummedInFloatAndRoundedOnce) {
   in_group(4, [](Rank& rank) {
     Vector<uint16_t> bf16(HUSK_BF16, 1), f16(HUSK_F16, 1);
@@ -226,10 +227,10 @@ TEST(Group, HalvesAreSummedInFloatAndRoundedOnce) {
     const auto ranks = everyone(4);
     Vector<uint16_t> residual(HUSK_BF16, 1), added(HUSK_BF16, 1);
     residual.values[0] = 0x3b80;
-    ASSERT_EQ(rank.call("husk::all_reduce",
-                        {bf16.arg(), text("sum"), ints(ranks), added.arg(HUSK_ACCESS_WRITE),
-                         token(), residual.arg()}),
-              HUSK_OK)
+    ASSERT_EQ(
+        rank.call("husk::all_reduce", {bf16.arg(), text("sum"), ints(ranks),
+                                       added.arg(HUSK_ACCESS_WRITE), token(), residual.arg()}),
+        HUSK_OK)
         << rank.error.text;
     EXPECT_EQ(added.values[0], 0x3f82);
     for (Vector<uint16_t>* x : {&bf16, &f16})

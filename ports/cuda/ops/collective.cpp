@@ -31,8 +31,8 @@ constexpr NumberType kNumbers[] = {
     {HUSK_F8E5M2, ncclFloat8e5m2, 1},
 };
 
-// A reduction as NCCL does it: of `count` numbers of a type. The kernel of the port adds the residual
-// if that is not 0; if NCCL has reduced to `out`, it does nothing else.
+// A reduction as NCCL does it: of `count` numbers of a type. The kernel of the port adds the
+// residual if that is not 0; if NCCL has reduced to `out`, it does nothing else.
 struct Reduced {
   ncclDataType_t type;
   ncclRedOp_t how;

@@ -101,8 +101,7 @@ husk_status open_members(Device& device, DeviceGroup* group, husk_error* error) 
                            const Device& one = *static_cast<Device*>(of);
                            return gather_records(one, *one.group, kJoin, own, all, why);
                          }};
-  HUSK_TRY(
-      open_peers(device, group->rank, group->world, may_reach, gather, &group->peers, error));
+  HUSK_TRY(open_peers(device, group->rank, group->world, may_reach, gather, &group->peers, error));
   if (group->nccl.library || group->peers.world) return HUSK_OK;
   return fail(error, HUSK_UNSUPPORTED,
               "a group of ranks without NCCL: their devices do not reach the memory of each other; "

@@ -223,12 +223,13 @@ husk_status Peers::launch(const Device& device, CUstream stream, Exchange* what,
   uint32_t block_units = kThreads;
   if (units > kBlocks * kThreads) block_units = (units + kBlocks - 1) / kBlocks;
   const uint32_t blocks = (units + block_units - 1) / block_units;
-  uint32_t is_narrow =
-      (what->in | what->out | what->residual | what->in_step | what->out_step) % kUnitBytes != 0;
-  void* params[] = {&what->in,    &what->out,      &what->residual, workspaces,   &counters,
-                    &stop_address, &what->in_step, &what->out_step, &bytes,       &block_units,
-                    &rank,        &what->world,    &what->kind,     &what->how,   &what->scale,
-                    &is_narrow};
+  uint32_t is_narrow = (what->in | what->out | what->residual | what->in_step | what->out_step) %
+                           kUnitBytes !=
+                       0;
+  void* params[] = {&what->in,   &what->out,    &what->residual, workspaces,
+                    &counters,   &stop_address, &what->in_step,  &what->out_step,
+                    &bytes,      &block_units,  &rank,           &what->world,
+                    &what->kind, &what->how,    &what->scale,    &is_narrow};
   const CUresult result = device.driver.cuLaunchKernel(function, blocks, 1, 1, kThreads, 1, 1, 0,
                                                        stream, params, nullptr);
   if (result == CUDA_SUCCESS) return HUSK_OK;

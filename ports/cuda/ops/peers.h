@@ -15,9 +15,9 @@ struct Exchange {
   enum How : uint32_t { sum = 0, product = 1, max = 2, min = 3 };
   CUdeviceptr in, out;
   CUdeviceptr residual;  // 0, or what is added to the rounded result of a reduction
-  uint64_t in_step;      // bytes from the part for a rank to that for the next one; 0: all get the same
-  uint64_t out_step;     // bytes from what came from a rank to that of the next; 0: parts are reduced
-  Kind kind;        // of the elements that are reduced
+  uint64_t in_step;      // bytes from the part for a rank to that for the next; 0: all get the same
+  uint64_t out_step;     // bytes from the part of a rank to that of the next; 0: parts are reduced
+  Kind kind;             // of the elements that are reduced
   How how;
   float scale;     // of what was reduced
   uint32_t world;  // 1: nothing is exchanged, and the residual is added to `in`
@@ -41,8 +41,8 @@ struct Peers {
   bool is_exchange(const CUDA_KERNEL_NODE_PARAMS_v2& launch) const {
     return world && (launch.func == function || launch.kern == kernel);
   }
-  // Enqueues the kernel for parts of so many bytes, each of which goes from one rank to another one:
-  // several times for more than 1 MiB. `what` is changed.
+  // Enqueues the kernel for parts of so many bytes, each of which goes from one rank to another
+  // one: several times for more than 1 MiB. `what` is changed.
   husk_status exchange(const Device& device, CUstream stream, Exchange* what, size_t bytes,
                        const char* thing, husk_error* error);
   husk_status launch(const Device& device, CUstream stream, Exchange* what, uint32_t bytes,

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 # A torch.ops overload.
 Operator = Any
 
-# The operators that a program calls. Each takes a token behind the results, which all of them write,
-# so that they keep one order on all ranks (lower/extern.py).
+# The operators that a program calls. Each takes a token behind the results, which all of them
+# write, so that they keep one order on all ranks (lower/extern.py).
 NAMES = frozenset(
   {
     "husk::all_gather_into_tensor",
