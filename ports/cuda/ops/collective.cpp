@@ -84,7 +84,7 @@ class Call {
       : op_(op), places_(places), context_(context), args_(args), count_(count), error_(error) {}
 
   const husk_op_arg& arg(Name name) const { return args_[places_.at[name]]; }
-  DeviceGroup& group() const { return *static_cast<DeviceGroup*>(context_->user); }
+  DeviceGroup& group() const { return *as_device(context_->device).group; }
   CUstream stream() const { return as_stream(context_->stream); }
   husk_status check_count(uint32_t wanted) const {
     if (count_ == wanted || (count_ == wanted + 1 && places_.at[kResidual] > 0)) return HUSK_OK;
@@ -443,10 +443,13 @@ husk_status receive(const Call& call, bool only_checks, ncclResult_t* result) {
 
 // The contracts are those of the host's operators (ports/host/ops/library/pack.def).
 struct Collective {
+  constexpr Collective(const char* op, const char* text, uint32_t least, Enqueue function)
+      : name(op), contract(text), arguments(least), enqueue(function), places(places_of(text)) {}
   const char* name;
   const char* contract;
-  uint32_t arguments;
+  uint32_t arguments;  // without the residual
   Enqueue enqueue;
+  Places places;
 };
 constexpr Collective kCollectives[] = {
     {"husk::all_gather_into_tensor", "self ranks out:w token:w", 4, all_gather},
@@ -458,27 +461,24 @@ constexpr Collective kCollectives[] = {
     {"husk::send", "self to token:w", 3, send},
 };
 
-constexpr Places kPlaces[] = {
-    places_of(kCollectives[0].contract), places_of(kCollectives[1].contract),
-    places_of(kCollectives[2].contract), places_of(kCollectives[3].contract),
-    places_of(kCollectives[4].contract), places_of(kCollectives[5].contract),
-    places_of(kCollectives[6].contract)};
-static_assert(std::size(kPlaces) == std::size(kCollectives));
+const Collective& row_of(const husk_op_context* context) {
+  return *static_cast<const Collective*>(context->user);
+}
 
-husk_status prepare(size_t index, const husk_op_context* context, const husk_op_arg* args,
-                    uint32_t count, husk_error* error) {
-  const Collective& row = kCollectives[index];
+husk_status prepare(const husk_op_context* context, const husk_op_arg* args, uint32_t count,
+                    husk_error* error) {
   HUSK_TRY(HUSK_CHECK_STRUCT(husk_op_context, context, threads, error));
-  const Call one(row.name, kPlaces[index], context, args, count, error);
+  const Collective& row = row_of(context);
+  const Call one(row.name, row.places, context, args, count, error);
   HUSK_TRY(one.check_count(row.arguments));
   ncclResult_t result = ncclSuccess;
   return row.enqueue(one, true, &result);
 }
 
-husk_status call(size_t index, const husk_op_context* context, const husk_op_arg* args,
-                 uint32_t count, husk_error* error) {
-  const Collective& row = kCollectives[index];
-  HUSK_TRY(prepare(index, context, args, count, error));
+husk_status call(const husk_op_context* context, const husk_op_arg* args, uint32_t count,
+                 husk_error* error) {
+  HUSK_TRY(prepare(context, args, count, error));
+  const Collective& row = row_of(context);
   Device& device = as_device(context->device);
   if (const uint32_t at = misaligned_tensor(args, count); at < count)
     return misaligned(row.name, args, at, error);
@@ -486,7 +486,7 @@ husk_status call(size_t index, const husk_op_context* context, const husk_op_arg
   HUSK_TRY(current.status);
   const NvtxRange range(device.nvtx, row.name);
   {
-    const Call one(row.name, kPlaces[index], context, args, count, error);
+    const Call one(row.name, row.places, context, args, count, error);
     const Lock lock(&one.group().mutex);
     HUSK_TRY(one.group().check(row.name, error));
     ncclResult_t result = ncclSuccess;
@@ -495,28 +495,6 @@ husk_status call(size_t index, const husk_op_context* context, const husk_op_arg
   }
   return check_work(device, context->stream, error, "%s", row.name);
 }
-
-// A husk_op has no place for the number of its row beside the group, so each row has functions.
-template <size_t index>
-husk_status prepare_row(const husk_op_context* context, const husk_op_arg* args, uint32_t count,
-                        husk_error* error) {
-  return prepare(index, context, args, count, error);
-}
-template <size_t index>
-husk_status call_row(const husk_op_context* context, const husk_op_arg* args, uint32_t count,
-                     husk_error* error) {
-  return call(index, context, args, count, error);
-}
-
-struct Functions {
-  husk_op_fn call, prepare;
-};
-template <size_t... I>
-struct AllFunctions {
-  static constexpr Functions kRows[] = {{call_row<I>, prepare_row<I>}...};
-};
-using Rows = AllFunctions<0, 1, 2, 3, 4, 5, 6>;
-static_assert(std::size(Rows::kRows) == std::size(kCollectives));
 
 }  // namespace
 
@@ -533,15 +511,15 @@ husk_status open_collective(void* handle, OpLibrary* out, husk_error* error) {
 // An exchange of the port's own waits by itself, and is the only node with programmatic edges.
 constexpr uint32_t kFlags = HUSK_OP_CAPTURABLE | HUSK_OP_WAITS_FIRST;
 
-husk_status find_collective(const char* name, void* state, husk_op* op) {
+husk_status find_collective(const char* name, void*, husk_op* op) {
   for (size_t i = 0; i < std::size(kCollectives); ++i) {
     if (strcmp(name, kCollectives[i].name) != 0) continue;
     *op = {sizeof(husk_op),
            0,
            kCollectives[i].name,
-           Rows::kRows[i].call,
-           state,
-           Rows::kRows[i].prepare,
+           call,
+           const_cast<Collective*>(&kCollectives[i]),
+           prepare,
            kCollectives[i].contract,
            nullptr,
            HUSK_OP_ON_DEVICE,
