@@ -79,12 +79,19 @@ constexpr Places places_of(const char* contract) {
 // One call of an op.
 class Call {
  public:
-  Call(const char* op, const Places& places, const husk_op_context* context,
+  Call(bool only_checks, const char* op, const Places& places, const husk_op_context* context,
        const husk_op_arg* args, uint32_t count, husk_error* error)
-      : op_(op), places_(places), context_(context), args_(args), count_(count), error_(error) {}
+      : only_checks_(only_checks),
+        op_(op),
+        places_(places),
+        context_(context),
+        args_(args),
+        count_(count),
+        group_(*as_device(context->device).group),
+        error_(error) {}
 
   const husk_op_arg& arg(Name name) const { return args_[places_.at[name]]; }
-  DeviceGroup& group() const { return *as_device(context_->device).group; }
+  DeviceGroup& group() const { return group_; }
   CUstream stream() const { return as_stream(context_->stream); }
   husk_status check_count(uint32_t wanted) const {
     if (count_ == wanted || (count_ == wanted + 1 && places_.at[kResidual] > 0)) return HUSK_OK;
@@ -108,10 +115,12 @@ class Call {
 
   // Enqueues an exchange of the port's own if this one can be one, and says so. All ranks find the
   // same: it depends on dtype, size and reduction alone. The arguments are those of an Exchange;
-  // `reduced` is null if nothing is reduced.
+  // `reduced` is null if nothing is reduced. Parts without bytes are done, and all are if the call
+  // only checks, which opens NCCL if it is needed.
   husk_status exchange(size_t bytes, size_t in_step, size_t out_step, const Reduced* reduced,
                        bool* is_done) const;
 
+  bool only_checks() const { return only_checks_; }
   husk_error* error() const { return error_; }
   const char* op() const { return op_; }
   bool has_nccl() const { return group().nccl.library; }
@@ -121,15 +130,19 @@ class Call {
     *result = ncclSuccess;
     return HUSK_OK;
   }
+  // Opens NCCL if the port does not exchange parts of so many bytes as fast.
+  husk_status prepare_nccl(size_t bytes) const;
   // Fails if there is no NCCL, for what the port does not do itself.
   husk_status need_nccl() const;
 
  private:
+  bool only_checks_;
   const char* op_;
   const Places& places_;
   const husk_op_context* context_;
   const husk_op_arg* args_;
   uint32_t count_;
+  DeviceGroup& group_;
   husk_error* error_;
 };
 
@@ -199,7 +212,15 @@ husk_status Call::read_reduced(uint64_t elements, Reduced* out) const {
               op_, detail::element_name(dtype), found->name);
 }
 
+husk_status Call::prepare_nccl(size_t bytes) const {
+  if (group().wants_nccl || group().peers.take(bytes)) return HUSK_OK;
+  Current current(context_->device, error_);
+  HUSK_TRY(current.status);
+  return want_nccl(as_device(context_->device), error_);
+}
+
 husk_status Call::need_nccl() const {
+  HUSK_TRY(prepare_nccl(SIZE_MAX / kMaxPeers));
   if (has_nccl()) return HUSK_OK;
   return fail(error_, HUSK_UNSUPPORTED,
               "%s of %s: ranks without NCCL reduce f32, f16 and bf16, gather, and exchange equal "
@@ -209,6 +230,9 @@ husk_status Call::need_nccl() const {
 
 husk_status Call::exchange(size_t bytes, size_t in_step, size_t out_step, const Reduced* reduced,
                            bool* is_done) const {
+  *is_done = true;
+  if (only_checks_) return prepare_nccl(bytes);
+  if (bytes == 0) return HUSK_OK;
   const bool is_alone = reduced && reduced->is_done;
   Exchange what = {as_address(arg(is_alone ? kOut : kSelf).data),
                    as_address(arg(kOut).data),
@@ -260,22 +284,17 @@ husk_status Call::read_residual(Reduced* reduced) const {
                 "is not f32, f16 or bf16, or the driver compiles no PTX");
 }
 
-// A collective. `enqueue` calls NCCL if that is not null, and only checks arguments otherwise.
-using Enqueue = husk_status (*)(const Call& call, bool only_checks, ncclResult_t* result);
-
-// Whether a tensor of a call has no elements: NCCL need not hear of it, on any rank.
-bool is_nothing(size_t count) { return count == 0; }
+// A collective, which enqueues its work, or only checks its arguments.
+using Enqueue = husk_status (*)(const Call& call, ncclResult_t* result);
 
 // Reduces to `out`, a tensor of so many elements: those of `self`, or the part of this rank.
-husk_status reduce(const Call& call, uint64_t elements, bool scatters, bool only_checks,
-                   ncclResult_t* result) {
+husk_status reduce(const Call& call, uint64_t elements, bool scatters, ncclResult_t* result) {
   size_t bytes = 0;
   HUSK_TRY(call.read_moved(kSelf, elements, &bytes));
   Reduced reduced{};
   HUSK_TRY(call.read_reduced(elements, &reduced));
   HUSK_TRY(call.check_ranks());
   if (!scatters) HUSK_TRY(call.read_residual(&reduced));
-  if (only_checks || is_nothing(bytes)) return HUSK_OK;
   bool is_done = false;
   HUSK_TRY(call.exchange(bytes, scatters ? bytes : 0, 0, &reduced, &is_done));
   if (is_done) return HUSK_OK;
@@ -289,11 +308,11 @@ husk_status reduce(const Call& call, uint64_t elements, bool scatters, bool only
   return call.exchange(bytes, 0, 0, &reduced, &is_done);
 }
 
-husk_status all_reduce(const Call& call, bool only_checks, ncclResult_t* result) {
+husk_status all_reduce(const Call& call, ncclResult_t* result) {
   uint64_t elements = 0;
   HUSK_TRY(call.check_same(kSelf, kOut));
   HUSK_TRY(call.read_tensor(kSelf, &elements));
-  return reduce(call, elements, false, only_checks, result);
+  return reduce(call, elements, false, result);
 }
 
 // One of two tensors has the elements of the other one for each rank.
@@ -306,13 +325,12 @@ husk_status check_parts(const Call& call, Name part, Name whole, uint64_t* eleme
   return call.refuse(whole, HUSK_INVALID_ARGUMENT, "is not as large as the parts of all ranks");
 }
 
-husk_status all_gather(const Call& call, bool only_checks, ncclResult_t* result) {
+husk_status all_gather(const Call& call, ncclResult_t* result) {
   uint64_t elements = 0;
   size_t bytes = 0;
   HUSK_TRY(check_parts(call, kSelf, kOut, &elements));
   HUSK_TRY(call.read_moved(kSelf, elements, &bytes));
   HUSK_TRY(call.check_ranks());
-  if (only_checks || is_nothing(bytes)) return HUSK_OK;
   bool is_done = false;
   HUSK_TRY(call.exchange(bytes, 0, bytes, nullptr, &is_done));
   if (is_done) return HUSK_OK;
@@ -321,25 +339,32 @@ husk_status all_gather(const Call& call, bool only_checks, ncclResult_t* result)
   return HUSK_OK;
 }
 
-husk_status reduce_scatter(const Call& call, bool only_checks, ncclResult_t* result) {
+husk_status reduce_scatter(const Call& call, ncclResult_t* result) {
   uint64_t elements = 0;
   HUSK_TRY(check_parts(call, kOut, kSelf, &elements));
-  return reduce(call, elements, true, only_checks, result);
+  return reduce(call, elements, true, result);
 }
 
-husk_status broadcast(const Call& call, bool only_checks, ncclResult_t* result) {
+// Reads a tensor, and the rank that it comes from or goes to. `bytes` is 0 if nothing is moved.
+husk_status read_transfer(const Call& call, Name tensor, Name rank, size_t* bytes, int* peer) {
   uint64_t elements = 0;
+  HUSK_TRY(call.read_tensor(tensor, &elements));
+  HUSK_TRY(call.read_moved(tensor, elements, bytes));
+  HUSK_TRY(call.read_rank(rank, peer));
+  HUSK_TRY(call.need_nccl());
+  if (call.only_checks()) *bytes = 0;
+  return HUSK_OK;
+}
+
+husk_status broadcast(const Call& call, ncclResult_t* result) {
   size_t bytes = 0;
   int source = 0;
   HUSK_TRY(call.check_same(kSelf, kOut));
-  HUSK_TRY(call.read_tensor(kSelf, &elements));
-  HUSK_TRY(call.read_moved(kSelf, elements, &bytes));
-  HUSK_TRY(call.read_rank(kSource, &source));
   HUSK_TRY(call.check_ranks());
-  HUSK_TRY(call.need_nccl());
-  if (only_checks || is_nothing(bytes)) return HUSK_OK;
-  *result = call.group().nccl.ncclBroadcast(call.arg(kSelf).data, call.arg(kOut).data, bytes,
-                                            ncclUint8, source, call.group().comm, call.stream());
+  HUSK_TRY(read_transfer(call, kSelf, kSource, &bytes, &source));
+  if (bytes > 0)
+    *result = call.group().nccl.ncclBroadcast(call.arg(kSelf).data, call.arg(kOut).data, bytes,
+                                              ncclUint8, source, call.group().comm, call.stream());
   return HUSK_OK;
 }
 
@@ -365,7 +390,7 @@ husk_status check_rows(const Call& call, Name list, Name tensor, uint64_t* row) 
   return call.refuse(list, HUSK_INVALID_ARGUMENT, "does not add up to the tensor");
 }
 
-husk_status all_to_all(const Call& call, bool only_checks, ncclResult_t* result) {
+husk_status all_to_all(const Call& call, ncclResult_t* result) {
   uint64_t sent_row = 0, received_row = 0;
   HUSK_TRY(check_rows(call, kInputSizes, kSelf, &sent_row));
   HUSK_TRY(check_rows(call, kOutputSizes, kOut, &received_row));
@@ -376,13 +401,10 @@ husk_status all_to_all(const Call& call, bool only_checks, ncclResult_t* result)
   // Without sizes, each rank has equal parts for all others, and all ranks have parts of that size.
   const bool are_equal = sent.count == 0 && received.count == 0;
   if (!are_equal) HUSK_TRY(call.need_nccl());
-  if (only_checks) return HUSK_OK;
-  if (are_equal && in.rank > 0) {
-    const size_t part = sent_row * static_cast<uint64_t>(in.sizes[0]) / group.world;
-    bool is_done = part == 0;
-    if (!is_done) HUSK_TRY(call.exchange(part, part, part, nullptr, &is_done));
-    if (is_done) return HUSK_OK;
-  }
+  const size_t part = in.rank > 0 ? sent_row * static_cast<uint64_t>(in.sizes[0]) / group.world : 0;
+  bool is_done = call.only_checks();
+  if (are_equal) HUSK_TRY(call.exchange(part, part, part, nullptr, &is_done));
+  if (is_done) return HUSK_OK;
   const auto bytes_of = [&](const husk_op_arg& list, const husk_op_arg& tensor, uint64_t row,
                             uint32_t rank) {
     return row * static_cast<uint64_t>(list.count        ? list.sizes[rank]
@@ -409,32 +431,20 @@ husk_status all_to_all(const Call& call, bool only_checks, ncclResult_t* result)
   return HUSK_OK;
 }
 
-// Reads a tensor, and the rank that it comes from or goes to. `bytes` is 0 if nothing is moved.
-husk_status read_transfer(const Call& call, Name tensor, Name rank, bool only_checks, size_t* bytes,
-                          int* peer) {
-  uint64_t elements = 0;
-  HUSK_TRY(call.read_tensor(tensor, &elements));
-  HUSK_TRY(call.read_moved(tensor, elements, bytes));
-  HUSK_TRY(call.read_rank(rank, peer));
-  HUSK_TRY(call.need_nccl());
-  if (only_checks) *bytes = 0;
-  return HUSK_OK;
-}
-
-husk_status send(const Call& call, bool only_checks, ncclResult_t* result) {
+husk_status send(const Call& call, ncclResult_t* result) {
   size_t bytes = 0;
   int peer = 0;
-  HUSK_TRY(read_transfer(call, kSelf, kTo, only_checks, &bytes, &peer));
+  HUSK_TRY(read_transfer(call, kSelf, kTo, &bytes, &peer));
   if (bytes > 0)
     *result = call.group().nccl.ncclSend(call.arg(kSelf).data, bytes, ncclUint8, peer,
                                          call.group().comm, call.stream());
   return HUSK_OK;
 }
 
-husk_status receive(const Call& call, bool only_checks, ncclResult_t* result) {
+husk_status receive(const Call& call, ncclResult_t* result) {
   size_t bytes = 0;
   int peer = 0;
-  HUSK_TRY(read_transfer(call, kOut, kFrom, only_checks, &bytes, &peer));
+  HUSK_TRY(read_transfer(call, kOut, kFrom, &bytes, &peer));
   if (bytes > 0)
     *result = call.group().nccl.ncclRecv(call.arg(kOut).data, bytes, ncclUint8, peer,
                                          call.group().comm, call.stream());
@@ -465,14 +475,20 @@ const Collective& row_of(const husk_op_context* context) {
   return *static_cast<const Collective*>(context->user);
 }
 
+husk_status enqueue(bool only_checks, const husk_op_context* context, const husk_op_arg* args,
+                    uint32_t count, husk_error* error) {
+  const Collective& row = row_of(context);
+  const Call one(only_checks, row.name, row.places, context, args, count, error);
+  HUSK_TRY(one.check_count(row.arguments));
+  ncclResult_t result = ncclSuccess;
+  HUSK_TRY(row.enqueue(one, &result));
+  return one.settle(&result);
+}
+
 husk_status prepare(const husk_op_context* context, const husk_op_arg* args, uint32_t count,
                     husk_error* error) {
   HUSK_TRY(HUSK_CHECK_STRUCT(husk_op_context, context, threads, error));
-  const Collective& row = row_of(context);
-  const Call one(row.name, row.places, context, args, count, error);
-  HUSK_TRY(one.check_count(row.arguments));
-  ncclResult_t result = ncclSuccess;
-  return row.enqueue(one, true, &result);
+  return enqueue(true, context, args, count, error);
 }
 
 husk_status call(const husk_op_context* context, const husk_op_arg* args, uint32_t count,
@@ -486,12 +502,9 @@ husk_status call(const husk_op_context* context, const husk_op_arg* args, uint32
   HUSK_TRY(current.status);
   const NvtxRange range(device.nvtx, row.name);
   {
-    const Call one(row.name, row.places, context, args, count, error);
-    const Lock lock(&one.group().mutex);
-    HUSK_TRY(one.group().check(row.name, error));
-    ncclResult_t result = ncclSuccess;
-    HUSK_TRY(row.enqueue(one, false, &result));
-    HUSK_TRY(one.settle(&result));
+    const Lock lock(&device.group->mutex);
+    HUSK_TRY(device.group->check(row.name, error));
+    HUSK_TRY(enqueue(false, context, args, count, error));
   }
   return check_work(device, context->stream, error, "%s", row.name);
 }

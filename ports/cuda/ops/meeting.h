@@ -1,4 +1,4 @@
-// Where the ranks of a group meet if there is no NCCL: shared memory of one machine, through which
+// Where the ranks of a group meet without NCCL: shared memory of one machine, through which
 // each rank tells the others where its device's memory is.
 #pragma once
 
@@ -18,6 +18,7 @@ class Meeting {
   // Comes to the meeting, and waits for the other ranks.
   husk_status open(const husk_port_group& request, husk_error* error);
   void close();
+  bool is_open() const { return shared_; }
   // Brings a record of kRankRecordBytes from each rank to each other one. All ranks call it equally
   // often.
   husk_status gather(const void* own, void* all, uint32_t timeout_ms, husk_error* error);
