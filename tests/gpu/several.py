@@ -1,15 +1,17 @@
 """Collective operators on several devices, beside torch.distributed: equal results, times, and what
 happens to the other ranks if one fails.
 
-python3 tests/gpu/several.py [--device cuda|cpu] [--ranks 2] [--without-nccl] [PART...]
+python3 tests/gpu/several.py [--device cuda|cpu] [--ranks 2] [--one-machine | --without-nccl]
+                             [PART...]
 PART: values, times, failures; all of them by default
 
 Each rank is a process. Values are compared with those of torch.distributed (NCCL, or gloo on the
 CPU); sums of floats of two ranks are exact, so all must be equal. An all-reduce with a residual is
 compared with one without, to which torch adds the residual. Times are for one all-reduce inside a
 CUDA graph of 20, and for one with a residual against an all-reduce and a kernel that adds it.
---without-nccl gives the ranks an id as the port makes it where there is no NCCL; what it refuses
-then is counted. It needs huskc and the extension of Python in a build, and torch."""
+--one-machine makes the id for ranks that open NCCL when an op needs it. --without-nccl gives the
+ranks an id as the port makes it where there is no NCCL; what it refuses then is counted. It needs
+huskc and the extension of Python in a build, and torch."""
 
 import argparse
 import functools
@@ -236,7 +238,7 @@ def begin(rank, options, port):
 
 
 def engine_of(rank, options, device, world=None, seconds=60):
-  own = [husk.group_id(options.device) if rank == 0 else None]
+  own = [husk.group_id(options.device, one_machine=options.one_machine) if rank == 0 else None]
   if options.without_nccl:
     own = [b"huskmeet" + os.urandom(16) + bytes(104)]
   dist.broadcast_object_list(own, src=0)
@@ -515,6 +517,7 @@ def main():
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
   parser.add_argument("--ranks", type=int, default=2)
+  parser.add_argument("--one-machine", action="store_true")
   parser.add_argument("--without-nccl", action="store_true")
   parser.add_argument("--bytes", type=int, default=1 << 28, help="the largest tensor")
   parser.add_argument("parts", nargs="*", default=list(PARTS))

@@ -243,8 +243,9 @@ def rank_of_two(rank, options, part, path, port, results):
   mesh = dist.device_mesh.init_device_mesh(options.device, (2,))
   import husk
 
-  own = [husk.group_id(options.device) if rank == 0 else None]
+  own = [husk.group_id(options.device, one_machine=True) if rank == 0 else None]
   dist.broadcast_object_list(own, src=0)
+  dist.barrier()  # torch's communicator has its memory then
   session, before = opened(path, device, rank=rank, world=2, group=own[0])
   args = inputs(options, part, device)
   place = args[1].clone()

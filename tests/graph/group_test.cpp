@@ -154,6 +154,8 @@ constexpr uint32_t kDeadline = 200;
 constexpr char kLate[] = "did not end within 200 ms, and was ended: another rank is late";
 constexpr char kNoMoreUse[] = "the group of ranks is of no more use";
 
+class OneMachine : public FakeTest, public testing::WithParamInterface<int32_t> {};
+
 class GroupTest : public FakeTest, public testing::WithParamInterface<int32_t> {
  protected:
   // Runs `body` on rank 0. Rank 1, a process, makes one run and is gone; from then on NCCL's work
@@ -230,6 +232,41 @@ TEST_P(GroupTest, ReleasesWithWorkInFlight) {
   with_endless_work([](Rank& rank) { ASSERT_EQ(rank.run(false), HUSK_OK) << rank.error.text; });
 }
 
+// Ranks of one machine open NCCL when a session is sized, so no capture begins with it. The kernel
+// of the port sums no ints: those that the bits of 1, 2 and 3 are.
+TEST_P(OneMachine, OpensNcclBeforeACapture) {
+  setenv("FAKE_PEERS", "1", 1);
+  husk_cuda_options options = HUSK_CUDA_OPTIONS_INIT;
+  options.one_machine = 1;
+  husk_port port = *husk_port_cuda();
+  port.user = &options;
+  husk_group_id id;
+  husk_error error = {};
+  ASSERT_EQ(husk_group_id_create(&port, &id, &error), HUSK_OK) << error.text;
+  std::string text = kSum;
+  for (size_t at; (at = text.find("tensor t f32")) != std::string::npos;)
+    text.replace(at, strlen("tensor t f32"), "tensor t i32");
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  {
+    Rank rank(child == 0, id, GetParam(), text);
+    ASSERT_NE(rank.session, nullptr) << rank.error.text;
+    EXPECT_EQ(fake.fake_calls("ncclCommInitRankConfig"), 0u);
+    for (uint32_t run = 0; run < 3; ++run) {
+      EXPECT_EQ(rank.run(true), HUSK_OK) << rank.error.text;
+      EXPECT_EQ(rank.y, (std::array<float, 3>{0x1p127f, 0, -0x1p-126f}));
+    }
+    EXPECT_EQ(fake.fake_calls("ncclCommInitRankConfig"), 1u);
+    EXPECT_EQ(rank.wait(), HUSK_OK) << rank.error.text;
+    husk_session_stats stats = HUSK_SESSION_STATS_INIT;
+    EXPECT_EQ(husk_session_stats_get(rank.session, 0, &stats, &rank.error), HUSK_OK);
+    EXPECT_EQ(stats.runs_as_graph, GetParam() == HUSK_MODE_GRAPH ? 3u : 0u);
+  }
+  unsetenv("FAKE_PEERS");
+  end_of(child);
+  EXPECT_EQ(fake.fake_live_objects(), 0u);
+}
+
 // x / 2 + 2 of both ranks, divided by 2, with NCCL and through the memory of the other rank.
 class Between : public FakeTest, public testing::WithParamInterface<bool> {
  protected:
@@ -278,10 +315,11 @@ void Between::exchange_between_kernels(const std::string& text, const std::array
 INSTANTIATE_TEST_SUITE_P(, Between, testing::Bool(),
                          [](const auto& tested) { return tested.param ? "Memory" : "NCCL"; });
 
-INSTANTIATE_TEST_SUITE_P(, GroupTest, testing::Values(HUSK_MODE_LIST, HUSK_MODE_GRAPH),
-                         [](const auto& tested) {
-                           return tested.param == HUSK_MODE_LIST ? "List" : "Graph";
-                         });
+std::string mode_name(const testing::TestParamInfo<int32_t>& tested) {
+  return tested.param == HUSK_MODE_LIST ? "List" : "Graph";
+}
+INSTANTIATE_TEST_SUITE_P(, GroupTest, testing::Values(HUSK_MODE_LIST, HUSK_MODE_GRAPH), mode_name);
+INSTANTIATE_TEST_SUITE_P(, OneMachine, testing::Values(HUSK_MODE_LIST, HUSK_MODE_GRAPH), mode_name);
 
 }  // namespace
 }  // namespace husk::test

@@ -213,7 +213,7 @@ husk_status Call::read_reduced(uint64_t elements, Reduced* out) const {
 }
 
 husk_status Call::prepare_nccl(size_t bytes) const {
-  if (group().wants_nccl || group().peers.take(bytes)) return HUSK_OK;
+  if (group().has_chosen || group().peers.take(bytes)) return HUSK_OK;
   Current current(context_->device, error_);
   HUSK_TRY(current.status);
   return want_nccl(as_device(context_->device), error_);

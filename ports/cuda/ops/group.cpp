@@ -117,7 +117,7 @@ husk_status open_group(Device& device, const husk_port_group& request, DeviceGro
   group->world = request.world;
   group->timeout_ms = request.timeout_ms;
   group->is_own = !device.options.nccl_comm;
-  group->wants_nccl = has_nccl;
+  group->has_chosen = has_nccl || !may_have_nccl(*request.id);
   husk_status status = has_nccl ? open_comm(device, request.id->bytes, group, error)
                                 : group->meeting.open(request, error);
   if (status == HUSK_OK) status = open_members(device, group, error);
@@ -192,11 +192,11 @@ void DeviceGroup::wait_for_abort() {
 husk_status group_id(void* user, husk_group_id* id, husk_error* error) {
   husk_cuda_options options = HUSK_CUDA_OPTIONS_INIT;
   if (user) detail::read_struct(*static_cast<const husk_cuda_options*>(user), &options);
-  if (options.one_machine) return make_meeting_id(id, error);
+  if (options.one_machine) return make_meeting_id(id, true, error);
   Nccl nccl;
   const husk_status opened = open_nccl(options.nccl, &nccl, error);
   // Ranks may be able to do without it, if the application does not name one.
-  if (opened == HUSK_UNSUPPORTED && !options.nccl) return make_meeting_id(id, error);
+  if (opened == HUSK_UNSUPPORTED && !options.nccl) return make_meeting_id(id, false, error);
   HUSK_TRY(opened);
   ncclUniqueId unique;
   const ncclResult_t result = nccl.ncclGetUniqueId(&unique);
@@ -211,8 +211,8 @@ husk_status group_id(void* user, husk_group_id* id, husk_error* error) {
 
 husk_status want_nccl(Device& device, husk_error* error) {
   DeviceGroup& group = *device.group;
-  if (group.wants_nccl) return HUSK_OK;
-  group.wants_nccl = true;
+  if (group.has_chosen) return HUSK_OK;
+  group.has_chosen = true;
   // The record of the first rank is the id of the communicator. A rank without NCCL has zeros.
   uint8_t own[kRankRecordBytes] = {}, all[kMaxPeers * kRankRecordBytes];
   husk_error ignored;

@@ -12,7 +12,7 @@ namespace husk::cuda {
 struct DeviceGroup {
   Nccl nccl;        // `library` is null if there is none, or it is not open yet
   Meeting meeting;  // of ranks that have joined without NCCL
-  bool wants_nccl;  // NCCL was opened, or an attempt was made
+  bool has_chosen;  // whether to use NCCL: it was opened, or it never is
   bool is_over;     // the group has failed
   ncclComm_t comm;  // null after that, and without NCCL
   bool is_own;      // false if the application brought the communicator

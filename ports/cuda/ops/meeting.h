@@ -7,9 +7,10 @@
 
 namespace husk::cuda {
 
-// An id of a group that meets so. It names the shared memory.
-[[nodiscard]] husk_status make_meeting_id(husk_group_id* id, husk_error* error);
+// An id of a group that meets so. It names the shared memory, and says whether there may be NCCL.
+[[nodiscard]] husk_status make_meeting_id(husk_group_id* id, bool may_have_nccl, husk_error* error);
 bool is_meeting_id(const husk_group_id& id);
+bool may_have_nccl(const husk_group_id& id);
 
 struct SharedMeeting;
 
