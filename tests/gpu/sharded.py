@@ -2,7 +2,7 @@
 against PyTorch on the same two.
 
   python tests/gpu/sharded.py [--layers 8] [--words 128256] [--tokens 4096] [--prompt 2048]
-                              [--folder DIR] [--target cuda:h200] [PART...]
+                              [--folder DIR] [--target cuda:h200] [--gemm cublaslt] [PART...]
 PART: decode, prompt; both by default
 
 Each rank has half of the heads, of the MLP and of the words; two all-reduces a layer add up what
@@ -12,6 +12,7 @@ is a process. A row has the milliseconds of a call, in a graph where there are g
 rank and with two, PyTorch's eager mode and torch.compile(mode="reduce-overhead") with two ranks,
 all in one run. The tokens of Husk on two ranks are compared with those of eager mode there.
 
+`--gemm cublaslt` gives the products of a prompt to cuBLASLt, which a step of decoding does not use.
 `--width`, `--device cpu` and `--target host:avx2` try the script without GPUs. An artifact that DIR
 has is not made again."""
 
@@ -165,6 +166,8 @@ def export(path, options, part, ranks):
 
   began = time.time()
   common = {"targets": [options.target], "tune": "heuristic"}
+  if part == "prompt":
+    common["gemm"] = options.gemm
   if ranks == 1:
     model = Decoder(sizes_of(options, part, 1), None).eval()
     husk.export(model, inputs(options, part), path, **common)
@@ -240,8 +243,9 @@ def rank_of_two(rank, options, part, path, port, results):
   mesh = dist.device_mesh.init_device_mesh(options.device, (2,))
   import husk
 
-  own = [husk.group_id(options.device) if rank == 0 else None]
+  own = [husk.group_id(options.device, one_machine=True) if rank == 0 else None]
   dist.broadcast_object_list(own, src=0)
+  dist.barrier()  # torch's communicator has its memory then
   session, before = opened(path, device, rank=rank, world=2, group=own[0])
   args = inputs(options, part, device)
   place = args[1].clone()
@@ -291,6 +295,7 @@ def main():
     parser.add_argument(f"--{name}", type=int, default=number)
   parser.add_argument("--folder", type=pathlib.Path)
   parser.add_argument("--target", default="cuda:h200")
+  parser.add_argument("--gemm", choices=("cublaslt",))
   parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
   parser.add_argument("--no-compile", action="store_true", help="leaves torch.compile out")
   parser.add_argument("parts", nargs="*", default=["decode", "prompt"])

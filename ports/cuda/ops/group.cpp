@@ -15,7 +15,7 @@ constexpr uint32_t kMaxWorld = 65536;
 constexpr size_t kAgreedBytes = 32;
 
 // Joins by the id, or takes the communicator of the application.
-husk_status open_comm(const Device& device, const husk_port_group& request, DeviceGroup* group,
+husk_status open_comm(const Device& device, const uint8_t* bytes, DeviceGroup* group,
                       husk_error* error) {
   const Nccl& nccl = group->nccl;
   if (void* given = device.options.nccl_comm) {
@@ -25,19 +25,18 @@ husk_status open_comm(const Device& device, const husk_port_group& request, Devi
     if (result == ncclSuccess) result = nccl.ncclCommUserRank(group->comm, &rank);
     if (result != ncclSuccess)
       return nccl_fail(nccl, error, result, "ncclCommCount", "husk_cuda_options.nccl_comm");
-    if (static_cast<uint32_t>(count) == request.world &&
-        static_cast<uint32_t>(rank) == request.rank)
+    if (static_cast<uint32_t>(count) == group->world && static_cast<uint32_t>(rank) == group->rank)
       return HUSK_OK;
     return fail(error, HUSK_INVALID_ARGUMENT,
                 "husk_cuda_options.nccl_comm is rank %d of %d, the engine rank %u of %u", rank,
-                count, request.rank, request.world);
+                count, group->rank, group->world);
   }
   ncclUniqueId id;
-  static_assert(sizeof id == sizeof request.id->bytes);
-  memcpy(&id, request.id->bytes, sizeof id);
+  static_assert(sizeof id == sizeof(husk_group_id) && sizeof id == kRankRecordBytes);
+  memcpy(&id, bytes, sizeof id);
   ncclConfig_t config = kNcclConfig;
   const ncclResult_t result = nccl.ncclCommInitRankConfig(
-      &group->comm, static_cast<int>(request.world), id, static_cast<int>(request.rank), &config);
+      &group->comm, static_cast<int>(group->world), id, static_cast<int>(group->rank), &config);
   if (!group->comm)
     return nccl_fail(nccl, error, result, "ncclCommInitRankConfig", "a group of ranks");
   return group->settle(result, "ncclCommInitRankConfig", "a group of ranks", error);
@@ -84,8 +83,8 @@ husk_status gather_at_meeting(DeviceGroup& group, const char* thing, const void*
 // ranks then.
 husk_status gather_records(const Device& device, DeviceGroup& group, const char* thing,
                            const void* own, void* all, husk_error* error) {
-  return group.nccl.library ? gather_by_nccl(device, group, thing, own, all, error)
-                            : gather_at_meeting(group, thing, own, all, error);
+  return group.meeting.is_open() ? gather_at_meeting(group, thing, own, all, error)
+                                 : gather_by_nccl(device, group, thing, own, all, error);
 }
 
 constexpr const char* kJoin = "husk_engine_create";
@@ -96,12 +95,13 @@ husk_status open_members(Device& device, DeviceGroup* group, husk_error* error) 
   if (result != CUDA_SUCCESS)
     return driver_fail(device.driver, error, result, "cuMemAlloc", "a group of %u ranks",
                        group->world);
-  if (device.options.no_peer_memory && group->nccl.library) return HUSK_OK;
+  const bool may_reach = !device.options.no_peer_memory || !group->nccl.library;
   const Gather gather = {&device, [](void* of, const void* own, void* all, husk_error* why) {
                            const Device& one = *static_cast<Device*>(of);
                            return gather_records(one, *one.group, kJoin, own, all, why);
                          }};
-  HUSK_TRY(open_peers(device, group->rank, group->world, gather, &group->peers, error));
+  HUSK_TRY(open_peers(device, group->rank, group->world, may_reach, gather, &group->peers, error));
+  if (!group->peers.world) HUSK_TRY(want_nccl(device, error));
   if (group->nccl.library || group->peers.world) return HUSK_OK;
   return fail(error, HUSK_UNSUPPORTED,
               "a group of ranks without NCCL: their devices do not reach the memory of each other; "
@@ -117,11 +117,13 @@ husk_status open_group(Device& device, const husk_port_group& request, DeviceGro
   group->world = request.world;
   group->timeout_ms = request.timeout_ms;
   group->is_own = !device.options.nccl_comm;
-  husk_status status = has_nccl ? open_comm(device, request, group, error)
+  group->has_chosen = has_nccl || !may_have_nccl(*request.id);
+  husk_status status = has_nccl ? open_comm(device, request.id->bytes, group, error)
                                 : group->meeting.open(request, error);
   if (status == HUSK_OK) status = open_members(device, group, error);
   if (status == HUSK_OK) return HUSK_OK;
   if (group->memory) device.driver.cuMemFree(group->memory);
+  unload_exchange(device, group->peers);
   group->abort();
   group->wait_for_abort();
   if (group->nccl.library) close_nccl(&group->nccl);
@@ -190,10 +192,11 @@ void DeviceGroup::wait_for_abort() {
 husk_status group_id(void* user, husk_group_id* id, husk_error* error) {
   husk_cuda_options options = HUSK_CUDA_OPTIONS_INIT;
   if (user) detail::read_struct(*static_cast<const husk_cuda_options*>(user), &options);
+  if (options.one_machine) return make_meeting_id(id, true, error);
   Nccl nccl;
   const husk_status opened = open_nccl(options.nccl, &nccl, error);
   // Ranks may be able to do without it, if the application does not name one.
-  if (opened == HUSK_UNSUPPORTED && !options.nccl) return make_meeting_id(id, error);
+  if (opened == HUSK_UNSUPPORTED && !options.nccl) return make_meeting_id(id, false, error);
   HUSK_TRY(opened);
   ncclUniqueId unique;
   const ncclResult_t result = nccl.ncclGetUniqueId(&unique);
@@ -204,6 +207,29 @@ husk_status group_id(void* user, husk_group_id* id, husk_error* error) {
     status = nccl_fail(nccl, error, result, "ncclGetUniqueId", "the id of a group");
   close_nccl(&nccl);
   return status;
+}
+
+husk_status want_nccl(Device& device, husk_error* error) {
+  DeviceGroup& group = *device.group;
+  if (group.has_chosen) return HUSK_OK;
+  group.has_chosen = true;
+  // The record of the first rank is the id of the communicator. A rank without NCCL has zeros.
+  uint8_t own[kRankRecordBytes] = {}, all[kMaxPeers * kRankRecordBytes];
+  husk_error ignored;
+  if (open_nccl(device.options.nccl, &group.nccl, &ignored) == HUSK_OK) {
+    own[0] = 1;
+    if (group.rank == 0) group.nccl.ncclGetUniqueId(reinterpret_cast<ncclUniqueId*>(own));
+  }
+  HUSK_TRY(gather_records(device, group, "NCCL", own, all, error));
+  memset(own, 0, sizeof own);
+  for (uint32_t rank = 0; rank < group.world; ++rank) {
+    if (memcmp(own, all + rank * sizeof own, sizeof own) != 0) continue;
+    if (group.nccl.library) close_nccl(&group.nccl);
+    group.nccl.library = nullptr;
+    return HUSK_OK;
+  }
+  const Lock lock(&group.mutex);
+  return open_comm(device, all, &group, error);
 }
 
 husk_status group_join(void* handle, const husk_port_group* request, husk_error* error) {
@@ -261,6 +287,7 @@ void group_close(void* handle) {
     (void)gather_records(device, *group, "a group", own, all, &ignored);
   }
   close_peers(device, &group->peers);
+  unload_exchange(device, group->peers);
   if (group->comm && group->is_own) {
     // Other ranks may still read memory of this one. Finalizing waits for them.
     husk_error ignored;

@@ -1,5 +1,5 @@
 // The group of ranks that a device has joined: a communicator of NCCL, and the memory of the other
-// ranks if it can be reached; or that memory alone if there is no NCCL.
+// ranks if it can be reached. Ranks of one machine may have that memory alone.
 #pragma once
 
 #include "device.h"
@@ -10,8 +10,9 @@
 namespace husk::cuda {
 
 struct DeviceGroup {
-  Nccl nccl;        // `library` is null if there is none
-  Meeting meeting;  // without NCCL
+  Nccl nccl;        // `library` is null if there is none, or it is not open yet
+  Meeting meeting;  // of ranks that have joined without NCCL
+  bool has_chosen;  // whether to use NCCL: it was opened, or it never is
   bool is_over;     // the group has failed
   ncclComm_t comm;  // null after that, and without NCCL
   bool is_own;      // false if the application brought the communicator
@@ -37,6 +38,10 @@ struct DeviceGroup {
 husk_status group_id(void* user, husk_group_id* id, husk_error* error);
 husk_status group_join(void* device, const husk_port_group* group, husk_error* error);
 husk_status group_agree(void* device, const uint8_t* bytes, husk_error* error);
+
+// Opens NCCL for ranks that have joined without it, once: all of them call this, for the same op.
+// That there is no NCCL is no error.
+husk_status want_nccl(Device& device, husk_error* error);
 
 // Leaves the group of the device, if it has joined one. No work of the group is pending.
 void group_close(void* device);
