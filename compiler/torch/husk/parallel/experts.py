@@ -1,5 +1,5 @@
-"""Mixtures of experts on several ranks: each rank has some of the experts, computes what they do for
-all tokens, and the ranks add their results."""
+"""Mixtures of experts on several ranks: each rank has some of the experts, computes them for the
+tokens that go to them, and the ranks add their results."""
 
 from __future__ import annotations
 
