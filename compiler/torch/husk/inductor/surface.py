@@ -237,6 +237,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     ),
   ),
   "torch.distributed._functional_collectives": (
+    uses("all_reduce", "adds what ranks compute with their experts (parallel/experts.py)"),
     replaces(
       "_maybe_view_chunk_cat",
       "joins parts without a question about sizes (program/dtensors.py)",

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 # Parameters that hold a matrix of each expert, as the layers of transformers call them.
 _STACKS = ("gate_up_proj", "up_proj", "down_proj")
+# An attribute of layers of transformers that know of experts on other ranks: they skip those with
+# the number `num_experts`.
+_KNOWS_OTHERS = "_is_expert_parallel"
 _ARGUMENTS = ("hidden_states", "top_k_index", "top_k_weights")
 
 
@@ -54,10 +57,10 @@ def divide(experts: nn.Module, mesh: DeviceMesh) -> None:
       own = parameter.detach()[first : first + count].clone()
       setattr(experts, name, nn.Parameter(own, requires_grad=parameter.requires_grad))
   layer.num_experts = count
-  # Layers of transformers that know of experts on other ranks skip those with the number `count`.
-  other = count if hasattr(layer, "_is_expert_parallel") else count - 1
-  if hasattr(layer, "_is_expert_parallel"):
-    layer._is_expert_parallel = True
+  other = count - 1  # the number of an expert of another rank
+  if hasattr(experts, _KNOWS_OTHERS):
+    setattr(experts, _KNOWS_OTHERS, True)
+    other = count
 
   def before(module: nn.Module, args: Any, kwargs: Any) -> Any:
     given = inspect.signature(type(module).forward).bind(module, *args, **kwargs).arguments
