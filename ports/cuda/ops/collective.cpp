@@ -77,10 +77,18 @@ class Call {
  public:
   Call(const char* op, const Places& places, const husk_op_context* context,
        const husk_op_arg* args, uint32_t count, husk_error* error)
-      : op_(op), places_(places), context_(context), args_(args), count_(count), error_(error) {}
+      : op_(op),
+        places_(places),
+        context_(context),
+        args_(args),
+        count_(count),
+        group_(static_cast<DeviceGroup*>(context->user)),
+        error_(error) {}
 
   const husk_op_arg& arg(Name name) const { return args_[places_.at[name]]; }
-  DeviceGroup& group() const { return *static_cast<DeviceGroup*>(context_->user); }
+  // The group of the ranks of the call, after open_group, which opens it if the call is the first.
+  DeviceGroup& group() const { return *group_; }
+  husk_status open_group();
   CUstream stream() const { return as_stream(context_->stream); }
   husk_status check_count(uint32_t wanted) const {
     if (count_ == wanted) return HUSK_OK;
@@ -95,7 +103,6 @@ class Call {
   // The bytes of so many elements of a tensor.
   husk_status read_moved(Name name, uint64_t elements, size_t* bytes) const;
   husk_status read_reduced(uint64_t elements, Reduced* out) const;
-  // All ranks of the group take part, in their order.
   husk_status check_ranks() const;
   husk_status read_rank(Name name, int* rank) const;
   husk_status check_same(Name name, Name other) const;
@@ -118,6 +125,7 @@ class Call {
   const husk_op_context* context_;
   const husk_op_arg* args_;
   uint32_t count_;
+  DeviceGroup* group_;
   husk_error* error_;
 };
 
@@ -205,21 +213,23 @@ husk_status Call::exchange(size_t bytes, size_t in_step, size_t out_step, const 
   return group().peers.exchange(as_device(context_->device), stream(), what, op_, error_);
 }
 
+husk_status Call::open_group() {
+  const husk_op_arg& ranks = arg(kRanks);
+  if (places_.at[kRanks] == 0 || ranks.kind != HUSK_ARG_INTS) return HUSK_OK;
+  return group_of(context_->device, ranks.sizes, ranks.count, &group_, error_);
+}
+
 husk_status Call::check_ranks() const {
   const husk_op_arg& ranks = arg(kRanks);
-  bool are_all = ranks.kind == HUSK_ARG_INTS && ranks.count == group().world;
-  for (int64_t i = 0; are_all && i < ranks.count; ++i) are_all = ranks.sizes[i] == i;
-  if (are_all) return HUSK_OK;
-  return refuse(kRanks, HUSK_UNSUPPORTED,
-                "must be all ranks in their order: this port has no groups of some of the ranks");
+  if (ranks.kind == HUSK_ARG_INTS && group().has(ranks.sizes, ranks.count)) return HUSK_OK;
+  return refuse(kRanks, HUSK_INVALID_ARGUMENT,
+                "must be different ranks of the group, with this one among them");
 }
 
 husk_status Call::read_rank(Name name, int* rank) const {
   const husk_op_arg& value = arg(name);
-  if (value.kind != HUSK_ARG_INT || value.i < 0 || value.i >= group().world)
-    return refuse(name, HUSK_INVALID_ARGUMENT, "is not a rank of the group");
-  *rank = static_cast<int>(value.i);
-  return HUSK_OK;
+  *rank = value.kind == HUSK_ARG_INT ? group().place_of(value.i) : -1;
+  return *rank >= 0 ? HUSK_OK : refuse(name, HUSK_INVALID_ARGUMENT, "is not a rank of the group");
 }
 
 husk_status Call::check_same(Name name, Name other) const {
@@ -440,8 +450,9 @@ husk_status prepare(size_t index, const husk_op_context* context, const husk_op_
                     uint32_t count, husk_error* error) {
   const Collective& row = kCollectives[index];
   HUSK_TRY(HUSK_CHECK_STRUCT(husk_op_context, context, threads, error));
-  const Call one(row.name, kPlaces[index], context, args, count, error);
+  Call one(row.name, kPlaces[index], context, args, count, error);
   HUSK_TRY(one.check_count(row.arguments));
+  HUSK_TRY(one.open_group());
   ncclResult_t result = ncclSuccess;
   return row.enqueue(one, true, &result);
 }
@@ -457,8 +468,9 @@ husk_status call(size_t index, const husk_op_context* context, const husk_op_arg
   HUSK_TRY(current.status);
   const NvtxRange range(device.nvtx, row.name);
   {
-    const Call one(row.name, kPlaces[index], context, args, count, error);
-    const Lock lock(&one.group().mutex);
+    Call one(row.name, kPlaces[index], context, args, count, error);
+    HUSK_TRY(one.open_group());
+    const Lock lock(&one.group().whole->mutex);
     HUSK_TRY(one.group().check(row.name, error));
     ncclResult_t result = ncclSuccess;
     HUSK_TRY(row.enqueue(one, false, &result));
