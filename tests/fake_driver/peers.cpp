@@ -153,8 +153,8 @@ bool is_stopped(const Exchange& e) {
 
 using Time = std::chrono::steady_clock::time_point;
 
-// As fake_queue_endless wants it: 1 if the parts of another rank do not come. `since` is when it was
-// asked first.
+// As fake_queue_endless wants it: 1 if the parts of another rank do not come. `since` is when it
+// was asked first.
 int32_t state_of(const Exchange& e, Time* since) {
   if (is_stopped(e)) return 0;
   if (number_of_environment("FAKE_NCCL_STALL")) return 1;
