@@ -7,8 +7,8 @@ PART: values, groups, times, failures; all of them by default
 Each rank is a process. Values are compared with those of torch.distributed (NCCL, or gloo on the
 CPU); sums of floats of two ranks are exact, so all must be equal. Times are for one all-reduce
 inside a CUDA graph of 20. `groups` are calls of some of the ranks: of pairs, of every other rank,
-of all in the opposite order, and of one alone. --without-nccl gives the ranks an id as the port makes it where there is
-no NCCL; what it refuses then is counted. It needs huskc and the extension
+of all in the opposite order, and of one alone. --without-nccl gives the ranks an id as the port
+makes it where there is no NCCL; what it refuses then is counted. It needs huskc and the extension
 of Python in a build, and torch."""
 
 import argparse

@@ -92,7 +92,8 @@ def ranked_gpu(artifacts):
 @pytest.fixture(scope="module")
 def gpus(start, tmp_path_factory):
   """A server with two GPUs of tests/fake_driver that reach the memory of each other. There is no
-  NCCL: the fake one needs ranks that are processes, and another library of its name hides a real one."""
+  NCCL: the fake one needs ranks that are processes, and another library of that name hides a real
+  one."""
   driver = library().parents[3] / "fake_driver" / "libcuda.so.1"
   if not driver.exists():
     pytest.skip("the target fake_driver is not built")
