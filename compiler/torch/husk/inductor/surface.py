@@ -243,6 +243,12 @@ SURFACE: dict[str, tuple[Names, ...]] = {
       "joins parts without a question about sizes (program/dtensors.py)",
     ),
   ),
+  "torch.distributed.tensor._ops.utils": (
+    replaces(
+      "is_tensor_shardable",
+      "chooses how to divide a result without a question about sizes (program/dtensors.py)",
+    ),
+  ),
   "torch.distributed.distributed_c10d": (
     uses("_resolve_process_group", "the ranks of a group that an operator names"),
   ),
