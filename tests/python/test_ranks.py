@@ -225,7 +225,8 @@ def test_independent_calls_have_an_order(files, fake):
 
 @pytest.mark.parametrize("mode", ["list", "graph"])
 def test_a_mesh_on_the_fake_driver(tmp_path, fake, mode):
-  """Rows 0, 1 and 2, 3 of four ranks add up, and then columns 0, 2 and 1, 3 gather."""
+  """Rows 0, 1 and 2, 3 of four ranks add up, and then columns 0, 2 and 1, 3 gather. Rank 0 prints
+  what it has."""
   for rank in range(4):
     row, column = f"[{rank // 2 * 2}, {rank // 2 * 2 + 1}]", f"[{rank % 2}, {rank % 2 + 2}]"
     start, middle, end = VARIANT.replace("TARGET", "gpu").split("[0, 1]")
@@ -242,8 +243,7 @@ def test_a_mesh_on_the_fake_driver(tmp_path, fake, mode):
   environment = os.environ | fake | {"FAKE_CUDA_DEVICES": "4"}
   done = subprocess.run(command, env=environment, capture_output=True, text=True)
   assert done.returncode == 0, done.stdout + done.stderr
-  results = re.findall(r"^\d+(?: \d+)*$", done.stdout, re.M)
-  assert sorted(results) == ["11"] * 2 + ["11 1100"] * 4 + ["1100"] * 2
+  assert re.findall(r"^\d+(?: \d+)*$", done.stdout, re.M) == ["11", "11 1100"]
 
 
 def test_no_nccl(files, fake):
