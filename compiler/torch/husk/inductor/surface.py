@@ -452,8 +452,9 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   # How Inductor writes kernels.
   "torch._inductor.ops_handler": (
     uses(
-      "add bitwise_and bitwise_right_shift bitwise_xor constant eq index_expr indirect_indexing"
-      " inline_asm_elementwise minimum mul store to_dtype truediv where",
+      "add and_ bitwise_and bitwise_right_shift bitwise_xor constant eq ge index_expr"
+      " indirect_indexing inline_asm_elementwise lt masked minimum mul store sub to_dtype truediv"
+      " where",
       "the operations of a kernel",
       of="OpsHandler",
     ),

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from ..inductor import rank_experts
+
 if TYPE_CHECKING:
   from torch.distributed.device_mesh import DeviceMesh
 
@@ -66,7 +68,11 @@ def divide(experts: nn.Module, mesh: DeviceMesh) -> None:
     given = inspect.signature(type(module).forward).bind(module, *args, **kwargs).arguments
     x, index, weights = (given[name] for name in _ARGUMENTS)
     own = (index >= first) & (index < first + count)
-    return (x, torch.where(own, index - first, other), torch.where(own, weights, 0)), {}
+    if torch.compiler.is_exporting():
+      numbers = rank_experts.number()(index, first, count, other)
+    else:
+      numbers = torch.where(own, index - first, other)
+    return (x, numbers, torch.where(own, weights, 0)), {}
 
   def after(module: nn.Module, args: Any, result: torch.Tensor) -> torch.Tensor:
     from torch.distributed import _functional_collectives as functional
