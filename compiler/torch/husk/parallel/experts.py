@@ -68,7 +68,8 @@ def divide(experts: nn.Module, mesh: DeviceMesh) -> None:
     given = inspect.signature(type(module).forward).bind(module, *args, **kwargs).arguments
     x, index, weights = (given[name] for name in _ARGUMENTS)
     own = (index >= first) & (index < first + count)
-    if torch.compiler.is_exporting():
+    # Only exports know the operator.
+    if torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling():
       numbers = rank_experts.number()(index, first, count, other)
     else:
       numbers = torch.where(own, index - first, other)
