@@ -87,8 +87,8 @@ FAKE_API int32_t fake_queue(const char* name, void* stream, void (*work)(const v
                             const void* data, uint64_t size, const fake_range* ranges,
                             uint32_t count);
 /* The same for work that may be unable to end. `state` gets the data: 0: the work can run, 1: it
- * stays where it is, and a call that waits for it is a violation, since it would never return; -1:
- * a graph may not launch it any more. */
+ * stays where it is, and a call that waits for it is a violation, since it would never return; 2:
+ * it waits for what another thread does; -1: a graph may not launch it any more. */
 FAKE_API int32_t fake_queue_endless(const char* name, void* stream, void (*work)(const void* data),
                                     int32_t (*state)(const void* data), const void* data,
                                     uint64_t size, const fake_range* ranges, uint32_t count);

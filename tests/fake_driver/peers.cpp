@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <thread>
 
 #include "numbers.h"
@@ -152,13 +153,22 @@ bool is_stopped(const Exchange& e) {
   return e.stop && *reinterpret_cast<volatile const uint32_t*>(e.stop) != 0;
 }
 
-// As fake_queue_endless wants it: 1 if the parts of another rank do not come.
-int32_t state_of(const Exchange& e) {
+using Time = std::chrono::steady_clock::time_point;
+
+// As fake_queue_endless wants it: 1 if the parts of another rank do not come. `since` is when it
+// was asked first.
+int32_t state_of(const Exchange& e, Time* since) {
   if (is_stopped(e)) return 0;
   if (number_of_environment("FAKE_NCCL_STALL")) return 1;
   const char* timeout = getenv("FAKE_NCCL_TIMEOUT");
-  const auto until = std::chrono::steady_clock::now() +
-                     std::chrono::milliseconds(timeout ? atoi(timeout) : 5000);
+  const auto now = std::chrono::steady_clock::now();
+  const auto longest = std::chrono::milliseconds(timeout ? atoi(timeout) : 5000);
+  const auto until = now + longest;
+  if (*since == Time()) *since = now;
+  // A rank of this process needs the lock of the driver.
+  for (uint32_t other = 0; other < e.world; ++other)
+    if (other != e.rank && find_allocation(e.workspaces[other]))
+      return have_all_come(e) ? 0 : now < *since + longest ? 2 : 1;
   while (!have_all_come(e) && !is_stopped(e)) {
     if (std::chrono::steady_clock::now() > until) return 1;
     std::this_thread::yield();
@@ -230,7 +240,7 @@ void fill_exchange(const Call& call, const Launch& launch, Task* task) {
   if (e.world > 1) task->memory.push_back(e.workspaces[e.rank]);
   task->begin = [e] { write_parts(e); };
   task->work = [e] { read_parts(e); };
-  task->state = [e] { return state_of(e); };
+  task->state = [e, since = std::make_shared<Time>()] { return state_of(e, since.get()); };
 }
 
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {

@@ -1,6 +1,7 @@
 #include "schedule.h"
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 namespace fake {
@@ -25,14 +26,16 @@ bool all_done(const std::vector<TaskPointer>& tasks) {
 }
 
 // Whether the task cannot end now. On a lost device all work ends.
-bool is_endless(const Task& task) {
-  return !state().broken && !task.begin && task.state && task.state() == 1;
+bool is_held(const Task& task, int32_t by) {
+  return !state().broken && !task.begin && task.state && task.state() == by;
 }
+bool is_endless(const Task& task) { return is_held(task, 1); }
+bool waits_for_thread(const TaskPointer& task) { return is_held(*task, 2); }
 
 bool is_ready(Task& task) {
   if (!all_done(task.after) || !all_done(task.early)) return false;
   if (task.begin && !state().broken) std::exchange(task.begin, nullptr)();
-  return !is_endless(task);
+  return !is_held(task, 1) && !is_held(task, 2);
 }
 
 // True if the task may begin before its programmatic predecessors are done, which is so if each of
@@ -175,14 +178,22 @@ bool try_to_finish(const TaskPointer& task) {
     for (const TaskPointer& queued : queue())
       if (is_endless(*queued)) return false;
     if (step()) continue;  // another thread has ended the endless work meanwhile
+    if (std::any_of(queue().begin(), queue().end(), waits_for_thread)) return false;
     violation("queued work waits for itself: %s", task->what.c_str());
   }
   return true;
 }
 
 void finish(const TaskPointer& task) {
-  if (!try_to_finish(task))
+  while (!try_to_finish(task)) {
+    if (std::any_of(queue().begin(), queue().end(), waits_for_thread)) {
+      state().mutex.unlock();  // the other thread's call needs it
+      std::this_thread::yield();
+      state().mutex.lock();
+      continue;
+    }
     violation("a call waits for ever: %s, or work before it, does not end", task->what.c_str());
+  }
 }
 
 void refuse_endless(const Call& call) {

@@ -3,15 +3,16 @@ happens to the other ranks if one fails.
 
 python3 tests/gpu/several.py [--device cuda|cpu] [--ranks 2] [--one-machine | --without-nccl]
                              [PART...]
-PART: values, times, failures; all of them by default
+PART: values, groups, times, failures; all of them by default
 
 Each rank is a process. Values are compared with those of torch.distributed (NCCL, or gloo on the
 CPU); sums of floats of two ranks are exact, so all must be equal. An all-reduce with a residual is
 compared with one without, to which torch adds the residual. Times are for one all-reduce inside a
 CUDA graph of 20, and for one with a residual against an all-reduce and a kernel that adds it.
---one-machine makes the id for ranks that open NCCL when an op needs it. --without-nccl gives the
-ranks an id as the port makes it where there is no NCCL; what it refuses then is counted. It needs
-huskc and the extension of Python in a build, and torch."""
+`groups` are calls of some of the ranks: of pairs, of every other rank, of all in the opposite
+order, and of one alone. --one-machine makes the id for ranks that open NCCL when an op needs it.
+--without-nccl gives the ranks an id as the port makes it where there is no NCCL; what it refuses
+then is counted. It needs huskc and the extension of Python in a build, and torch."""
 
 import argparse
 import functools
@@ -201,6 +202,23 @@ def with_residuals(dtype, ranks, count, is_one_call):
   return [("forward", dtype, 1, 1, [*body, f"copy (write y, read {other})"])]
 
 
+def groups_of(rank, ranks):
+  """Some of the ranks with this one among them. Each of them has the same groups in this order."""
+  pair = rank // 2 * 2
+  found = [list(range(pair, min(pair + 2, ranks))), list(range(rank % 2, ranks, 2))]
+  return [*found, list(reversed(range(ranks))), [rank]]
+
+
+def calls_of_group(dtype, group):
+  """The functions of a file: a sum and a gather of some ranks."""
+  x, y = f"read tensor x {dtype} [n] [1]", f"write tensor y {dtype} [m] [1]"
+  rest = f"[{', '.join(map(str, group))}], {y}, write tensor order u8 [1] [1])"
+  return [
+    ("sum", dtype, 1, 1, [f'extern "husk::all_reduce" ({x}, "sum", {rest}']),
+    ("gather", dtype, len(group), 1, [f'extern "husk::all_gather_into_tensor" ({x}, {rest}']),
+  ]
+
+
 def chained(dtype, ranks, count):
   """`count` all-reduces in memory of the program."""
   everyone = ", ".join(map(str, range(ranks)))
@@ -314,6 +332,39 @@ def values(rank, options, port, folder):
   if rank == 0:
     print(f"values: {compared} compared, {wrong} differ, {refused} refused", flush=True)
   del program, engine, function
+  dist.barrier()
+  dist.destroy_process_group()
+  sys.exit(wrong > 0 or (refused > 0 and not options.without_nccl))
+
+
+def groups(rank, options, port, folder):
+  device = begin(rank, options, port)
+  engine = engine_of(rank, options, device)
+  compared = wrong = refused = 0
+  for dtype in ("f32", "bf16", "i64"):
+    for index, group in enumerate(groups_of(rank, options.ranks)):
+      functions = calls_of_group(dtype, group)
+      file = compile_text(
+        folder,
+        f"{dtype}.{index}.rank{rank}",
+        text(options.device, options.ranks, rank, functions, "abcd"[index]),
+      )
+      program = husk.load(file, engine=engine)
+      for size in (1, 17, 4097, 1_000_003):
+        parts = [numbers(DTYPES[dtype], size, other, device) for other in group]
+        for name, wanted in ("sum", sum(parts[1:], parts[0])), ("gather", torch.cat(parts)):
+          try:
+            found = program.functions[name](parts[group.index(rank)])
+          except husk.UnsupportedError:
+            refused += 1
+            continue
+          compared += 1
+          if not torch.equal(found, wanted):
+            wrong += 1
+            print(f"rank {rank}: {name} of {size} {dtype} over {group} differs", flush=True)
+  if rank == 0:
+    print(f"groups: {compared} compared, {wrong} differ, {refused} refused", flush=True)
+  del program, engine
   dist.barrier()
   dist.destroy_process_group()
   sys.exit(wrong > 0 or (refused > 0 and not options.without_nccl))
@@ -510,7 +561,7 @@ def failures(rank, options, port, folder):
   os._exit(0 if good else 1)
 
 
-PARTS = {"values": values, "times": times, "failures": failures}
+PARTS = {"values": values, "groups": groups, "times": times, "failures": failures}
 
 
 def main():

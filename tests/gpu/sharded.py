@@ -1,13 +1,14 @@
-"""A decoder with the sizes of Llama 3.1 8B on two GPUs: its time and memory against one GPU, and
-against PyTorch on the same two.
+"""Decoders with the sizes of Llama 3.1 8B and of Qwen3-30B-A3B on two GPUs: their time and memory
+against one GPU, and against PyTorch on the same two.
 
   python tests/gpu/sharded.py [--layers 8] [--words 128256] [--tokens 4096] [--prompt 2048]
                               [--folder DIR] [--target cuda:h200] [--gemm cublaslt] [PART...]
-PART: decode, prompt; both by default
+PART: decode, prompt, experts; all by default
 
-Each rank has half of the heads, of the MLP and of the words; two all-reduces a layer add up what
-the ranks have computed, and the logits are gathered. A step of decoding takes a token and its
-position, and keeps keys and values as state; a prompt returns the token that follows it. Each rank
+Each rank has half of the heads, of the MLP or of the experts, and of the words; two all-reduces a
+layer add up what the ranks have computed, and the logits are gathered. A step of decoding takes a
+token and its position, and keeps keys and values as state; a prompt returns the token that follows
+it. `experts` is a step of decoding of four layers with a mixture of experts each. Each rank
 is a process. A row has the milliseconds of a call, in a graph where there are graphs: Husk with one
 rank and with two, PyTorch's eager mode and torch.compile(mode="reduce-overhead") with two ranks,
 all in one run. The tokens of Husk on two ranks are compared with those of eager mode there.
@@ -69,6 +70,63 @@ def turned(x, cosine, sine):
   return x * cosine + torch.cat([-other, one], -1) * sine
 
 
+class Mlp(nn.Module):
+  """What a rank has of an MLP."""
+
+  def __init__(self, sizes, mesh):
+    super().__init__()
+    self.mesh = mesh
+    between = sizes.between // sizes.ranks
+    self.gate = Product(sizes.width, between)
+    self.up = Product(sizes.width, between)
+    self.down = Product(between, sizes.width)
+
+  def forward(self, x):
+    y = self.down(F.silu(self.gate(x)) * self.up(x))
+    return y if self.mesh is None else functional.all_reduce(y, "sum", (self.mesh, 0))
+
+
+class Experts(nn.Module):
+  """The experts of a layer, as transformers computes them with the form batched_mm."""
+
+  def __init__(self, sizes):
+    super().__init__()
+    self.num_experts = sizes.experts
+    shapes = (2 * sizes.between, sizes.width), (sizes.width, sizes.between)
+    self.gate_up_proj, self.down_proj = (
+      nn.Parameter(filled(torch.empty(sizes.experts, *shape, dtype=torch.bfloat16)))
+      for shape in shapes
+    )
+
+  def forward(self, hidden_states, top_k_index, top_k_weights):
+    active = top_k_index.shape[1]
+    x, experts = hidden_states.repeat_interleave(active, 0), top_k_index.flatten()
+    gate, up = torch.bmm(self.gate_up_proj[experts], x[..., None])[..., 0].chunk(2, -1)
+    y = torch.bmm(self.down_proj[experts], (F.silu(gate) * up)[..., None])[..., 0]
+    weighted = y * top_k_weights.flatten()[:, None]
+    return weighted.view(-1, active, y.shape[1]).sum(1).to(y.dtype)
+
+
+class Mixture(nn.Module):
+  """A router, which every rank has, and what a rank has of the experts."""
+
+  def __init__(self, sizes, mesh):
+    super().__init__()
+    self.active = sizes.active
+    self.router = Product(sizes.width, sizes.experts)
+    self.experts = Experts(sizes)
+    if mesh is not None:
+      from husk.parallel import experts
+
+      experts.divide(self.experts, mesh)
+
+  def forward(self, x):
+    rows = x.flatten(0, 1)
+    weights, experts = self.router(rows).softmax(-1, torch.float32).topk(self.active, -1)
+    weights = (weights / weights.sum(-1, keepdim=True)).to(x.dtype)
+    return self.experts(rows, experts, weights).view(x.shape)
+
+
 class Layer(nn.Module):
   def __init__(self, sizes, mesh):
     super().__init__()
@@ -79,9 +137,7 @@ class Layer(nn.Module):
     self.k = Product(width, self.keys_heads * size)
     self.v = Product(width, self.keys_heads * size)
     self.o = Product(self.heads * size, width)
-    self.gate = Product(width, sizes.between // ranks)
-    self.up = Product(width, sizes.between // ranks)
-    self.down = Product(sizes.between // ranks, width)
+    self.mlp = Mixture(sizes, mesh) if sizes.experts else Mlp(sizes, mesh)
     self.before = nn.RMSNorm(width, dtype=torch.bfloat16)
     self.after = nn.RMSNorm(width, dtype=torch.bfloat16)
     if sizes.tokens:
@@ -106,8 +162,7 @@ class Layer(nn.Module):
     else:
       h = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
     x = x + self.summed(self.o(h.transpose(1, 2).reshape(1, x.shape[1], -1)))
-    h = self.after(x)
-    return x + self.summed(self.down(F.silu(self.gate(h)) * self.up(h)))
+    return x + self.mlp(self.after(x))
 
 
 class Decoder(nn.Module):
@@ -141,24 +196,52 @@ class Decoder(nn.Module):
     return logits.argmax(-1)
 
 
+DENSE = {
+  "layers": 8,
+  "words": 128256,
+  "tokens": 4096,
+  "prompt": 2048,
+  "width": 4096,
+  "heads": 32,
+  "keys": 8,
+  "size": 128,
+  "between": 14336,
+  "experts": 0,
+  "active": 0,
+}
+# The sizes of each part.
+PARTS = {
+  "decode": DENSE,
+  "prompt": {**DENSE, "tokens": 0},
+  "experts": {
+    **DENSE,
+    "layers": 4,
+    "words": 151936,
+    "width": 2048,
+    "keys": 4,
+    "between": 768,
+    "experts": 128,
+    "active": 8,
+  },
+}
+
+
 def sizes_of(options, part, ranks):
-  return argparse.Namespace(
-    **{name: getattr(options, name) for name in ("layers", "words", "width", "heads", "keys")},
-    size=options.size,
-    between=options.between,
-    prompt=options.prompt,
-    ranks=ranks,
-    tokens=options.tokens if part == "decode" else 0,
-  )
+  """The sizes of a part, of which the command line may name others."""
+  sizes = {
+    name: size if size == 0 or getattr(options, name) is None else getattr(options, name)
+    for name, size in PARTS[part].items()
+  }
+  return argparse.Namespace(**sizes, ranks=ranks)
 
 
-def inputs(options, part, device="cpu"):
-  if part == "decode":
+def inputs(sizes, device="cpu"):
+  if sizes.tokens:
     return torch.zeros(1, 1, dtype=torch.long, device=device), torch.zeros(
       1, dtype=torch.long, device=device
     )
-  places = torch.arange(options.prompt, device=device)
-  return (places * 7 % options.words)[None], places
+  places = torch.arange(sizes.prompt, device=device)
+  return (places * 7 % sizes.words)[None], places
 
 
 def export(path, options, part, ranks):
@@ -168,13 +251,13 @@ def export(path, options, part, ranks):
   common = {"targets": [options.target], "tune": "heuristic"}
   if part == "prompt":
     common["gemm"] = options.gemm
+  sizes = sizes_of(options, part, ranks)
   if ranks == 1:
-    model = Decoder(sizes_of(options, part, 1), None).eval()
-    husk.export(model, inputs(options, part), path, **common)
+    husk.export(Decoder(sizes, None).eval(), inputs(sizes), path, **common)
   else:
     husk.parallel.export(
-      lambda mesh: Decoder(sizes_of(options, part, ranks), mesh).eval(),
-      inputs(options, part),
+      lambda mesh: Decoder(sizes, mesh).eval(),
+      inputs(sizes),
       path,
       ranks=ranks,
       **common,
@@ -226,8 +309,9 @@ def one_rank(options, part, path):
   """In a process of its own, so that all memory is free afterwards."""
   device = "cpu" if options.device == "cpu" else "cuda:0"
   session, before = opened(path, device)
-  args = inputs(options, part, device)
-  if part == "decode":
+  sizes = sizes_of(options, part, 1)
+  args = inputs(sizes, device)
+  if sizes.tokens:
     args[1].add_(16)
   took = median(functools.partial(session, *args), device)
   return took, used(device) - before
@@ -247,21 +331,22 @@ def rank_of_two(rank, options, part, path, port, results):
   dist.broadcast_object_list(own, src=0)
   dist.barrier()  # torch's communicator has its memory then
   session, before = opened(path, device, rank=rank, world=2, group=own[0])
-  args = inputs(options, part, device)
+  sizes = sizes_of(options, part, 2)
+  args = inputs(sizes, device)
   place = args[1].clone()
-  if part == "decode":
+  if sizes.tokens:
     place += 16
   row = {"husk": median(functools.partial(session, args[0], place), device)}
   row["bytes"] = used(device) - before
-  model = Decoder(sizes_of(options, part, 2), mesh).eval().to(device)
+  model = Decoder(sizes, mesh).eval().to(device)
   equal = 0
   with torch.no_grad():
     token = args[0]
-    for step in range(16 if part == "decode" else 1):
-      place.copy_(torch.tensor([step]) if part == "decode" else args[1])
+    for step in range(16 if sizes.tokens else 1):
+      place.copy_(torch.tensor([step]) if sizes.tokens else args[1])
       right = model(token, place)
       equal += int(torch.equal(session(token, place), right))
-      if part == "decode":
+      if sizes.tokens:
         token = right
     row["equal"] = equal
     row["eager"] = median(functools.partial(model, args[0], place), device)
@@ -281,24 +366,14 @@ def main():
   parser = argparse.ArgumentParser(
     description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
   )
-  for name, number in {
-    "layers": 8,
-    "words": 128256,
-    "tokens": 4096,
-    "prompt": 2048,
-    "width": 4096,
-    "heads": 32,
-    "keys": 8,
-    "size": 128,
-    "between": 14336,
-  }.items():
-    parser.add_argument(f"--{name}", type=int, default=number)
+  for name in DENSE:
+    parser.add_argument(f"--{name}", type=int)
   parser.add_argument("--folder", type=pathlib.Path)
   parser.add_argument("--target", default="cuda:h200")
   parser.add_argument("--gemm", choices=("cublaslt",))
   parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
   parser.add_argument("--no-compile", action="store_true", help="leaves torch.compile out")
-  parser.add_argument("parts", nargs="*", default=["decode", "prompt"])
+  parser.add_argument("parts", nargs="*", default=list(PARTS))
   options = parser.parse_args()
   folder = options.folder or pathlib.Path(tempfile.mkdtemp(prefix="husk-sharded-"))
   folder.mkdir(parents=True, exist_ok=True)
@@ -328,7 +403,8 @@ def main():
     row = results.get(timeout=500)
     for process in ranks:
       process.join(30)
-    replicated = options.words * options.width * 2  # the embedding
+    sizes = sizes_of(options, part, 1)
+    replicated = sizes.words * sizes.width * 2  # the embedding
     print(
       f"{part}: one rank {one:.3f} ms, two {row['husk']:.3f} ms, {row['husk'] / one:.2f} of it; "
       + ", ".join(

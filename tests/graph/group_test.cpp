@@ -79,13 +79,14 @@ std::string with_residual(std::string text) {
 // One rank: an engine with a session.
 class Rank {
  public:
-  Rank(uint32_t rank, const husk_group_id& id, int32_t mode, std::string text = kSum) {
+  Rank(uint32_t rank, const husk_group_id& id, int32_t mode, std::string text = kSum,
+       uint32_t world = 2) {
     text.replace(text.find("RANK"), 4, std::to_string(rank));
     file_ = &artifact(text);
     husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
     options.port = husk_port_cuda();
     options.rank = rank;
-    options.world = 2;
+    options.world = world;
     options.group = &id;
     options.group_timeout_ms = 20000;
     husk_session_options session_options = HUSK_SESSION_OPTIONS_INIT;
@@ -309,6 +310,42 @@ void Between::exchange_between_kernels(const std::string& text, const std::array
   }
   unsetenv("FAKE_PEERS");
   end_of(child);
+  EXPECT_EQ(fake.fake_live_objects(), 0u);
+}
+
+// Two pairs of four ranks, of which each computes what two ranks alone do.
+TEST_P(Between, ExchangesOfSomeRanksLieBetweenKernels) {
+  setenv("FAKE_PEERS", GetParam() ? "1" : "0", 1);
+  husk_group_id id;
+  husk_error error = {};
+  ASSERT_EQ(husk_group_id_create(husk_port_cuda(), &id, &error), HUSK_OK) << error.text;
+  std::vector<pid_t> children;
+  uint32_t number = 0;
+  for (uint32_t other = 1; other < 4 && number == 0; ++other) {
+    children.push_back(fork());
+    if (children.back() == 0) number = other;
+  }
+  {
+    std::string text = kBetweenKernels;
+    text.replace(text.find("world 2"), 7, "world 4");
+    text.replace(text.find("[0, 1]"), 6, number % 2 == 0 ? "[0, 2]" : "[1, 3]");
+    Rank rank(number, id, HUSK_MODE_GRAPH, text, 4);
+    ASSERT_NE(rank.session, nullptr) << rank.error.text;
+    for (uint32_t run = 0; run < 5; ++run) {
+      fake.fake_schedule(run + 1, 30);
+      EXPECT_EQ(rank.run(true), HUSK_OK) << rank.error.text;
+      EXPECT_EQ(rank.y, (std::array<float, 3>{2.5f, 3, 3.5f}));
+    }
+    EXPECT_EQ(rank.wait(), HUSK_OK) << rank.error.text;
+    husk_session_stats stats = HUSK_SESSION_STATS_INIT;
+    EXPECT_EQ(husk_session_stats_get(rank.session, 0, &stats, &rank.error), HUSK_OK);
+    EXPECT_EQ(stats.runs_as_graph, 5u);
+    EXPECT_EQ(stats.programmatic_edges, 2u);
+    EXPECT_EQ(fake.fake_calls("cuGraphAddNode"), GetParam() ? 2u : 0u);
+  }
+  unsetenv("FAKE_PEERS");
+  if (number > 0) end_of(0);
+  for (const pid_t child : children) end_of(child);
   EXPECT_EQ(fake.fake_live_objects(), 0u);
 }
 

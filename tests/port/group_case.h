@@ -52,6 +52,21 @@ class CudaGroup : public OverFake {
     run(child == 0, timeout, body);
     end_of(child);
   }
+  // Runs `body` as rank 0 here and as the other ranks in processes of their own.
+  void on_ranks(uint32_t world, const std::function<void(uint32_t rank)>& body,
+                uint32_t timeout = 20000) {
+    std::vector<pid_t> children;
+    uint32_t rank = 0;
+    for (uint32_t other = 1; other < world && rank == 0; ++other) {
+      const pid_t child = fork();
+      ASSERT_GE(child, 0);
+      if (child == 0) rank = other;
+      children.push_back(child);
+    }
+    run(rank, timeout, body, world);
+    if (rank > 0) end_of(0);
+    for (const pid_t child : children) end_of(child);
+  }
   // Ends the other process with its failures, if this is it, and waits for it here otherwise.
   static void end_of(pid_t child) {
     if (child == 0) {
@@ -60,7 +75,7 @@ class CudaGroup : public OverFake {
     }
     int status = 0;
     waitpid(child, &status, 0);
-    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "rank 1 failed: " << status;
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "a rank failed: " << status;
   }
   // Runs `body` on rank 0 of a group where NCCL's work never ends, since rank 1 is gone and NCCL
   // does not notice. Ranks have time to join; the deadline is short afterwards.
@@ -193,8 +208,9 @@ class CudaGroup : public OverFake {
   const std::vector<int64_t> both = {0, 1};
 
  private:
-  void run(uint32_t rank, uint32_t timeout, const std::function<void(uint32_t rank)>& body) {
-    ASSERT_EQ(join(rank, 2, timeout), HUSK_OK) << error.text;
+  void run(uint32_t rank, uint32_t timeout, const std::function<void(uint32_t rank)>& body,
+           uint32_t world = 2) {
+    ASSERT_EQ(join(rank, world, timeout), HUSK_OK) << error.text;
     body(rank);
     leave();
   }

@@ -149,7 +149,7 @@ TEST_P(CudaRanks, RefusesWrongArguments) {
     const Vector<float> x = vector<float>(HUSK_F32, {1, 2, 3, 4}), y = x,
                         three = vector<float>(HUSK_F32, {1, 2, 3});
     const Vector<int32_t> other = vector<int32_t>(HUSK_I32, {1, 2, 3, 4});
-    const std::vector<int64_t> none, one = {0}, reversed = {1, 0};
+    const std::vector<int64_t> none, twice = {0, 0}, others = {1}, beyond = {0, 2};
     husk_op_arg strided = x.arg();
     const int64_t two = 2, long_one = 2;
     strided.strides = &two;
@@ -165,9 +165,9 @@ TEST_P(CudaRanks, RefusesWrongArguments) {
     const char* kReduce = "husk::all_reduce";
     refused(kReduce, {a, text("sum"), all, b}, HUSK_INVALID_ARGUMENT, "4 arguments takes 5");
     refused(kReduce, {a, text("xor"), all, b, t}, HUSK_UNSUPPORTED, "reduce sum, avg, product");
-    for (const auto* ranks : {&none, &one, &reversed})
-      refused(kReduce, {a, text("sum"), ints(*ranks), b, t}, HUSK_UNSUPPORTED,
-              "ranks all ranks in their order");
+    for (const auto* ranks : {&none, &twice, &others, &beyond})
+      refused(kReduce, {a, text("sum"), ints(*ranks), b, t}, HUSK_INVALID_ARGUMENT,
+              "ranks must be different ranks of the group, with this one among them");
     refused(kReduce, {a, text("sum"), all, other.arg(), t}, HUSK_INVALID_ARGUMENT,
             "self another dtype or size");
     refused(kReduce, {a, text("sum"), all, three.arg(), t}, HUSK_INVALID_ARGUMENT,
@@ -184,8 +184,8 @@ TEST_P(CudaRanks, RefusesWrongArguments) {
             "source is not a rank");
     refused("husk::send", {a, integer(-1), t}, HUSK_INVALID_ARGUMENT, "to is not a rank");
     refused("husk::recv", {integer(2), b, t}, HUSK_INVALID_ARGUMENT, "from is not a rank");
-    refused("husk::all_to_all_single", {a, ints(none), ints(one), all, b, t}, HUSK_INVALID_ARGUMENT,
-            "input_sizes no size for each rank");
+    refused("husk::all_to_all_single", {a, ints(none), ints(others), all, b, t},
+            HUSK_INVALID_ARGUMENT, "input_sizes no size for each rank");
     const std::vector<int64_t> few = {1, 2}, many = {5, -1};
     for (const auto* sizes : {&few, &many})
       refused("husk::all_to_all_single", {a, ints(*sizes), ints(none), all, b, t},

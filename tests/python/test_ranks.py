@@ -224,6 +224,29 @@ def test_independent_calls_have_an_order(files, fake):
   assert edges["order"] == edges["other"] + 1
 
 
+@pytest.mark.parametrize("mode", ["list", "graph"])
+def test_a_mesh_on_the_fake_driver(tmp_path, fake, mode):
+  """Rows 0, 1 and 2, 3 of four ranks add up, and then columns 0, 2 and 1, 3 gather. Rank 0 prints
+  what it has."""
+  for rank in range(4):
+    row, column = f"[{rank // 2 * 2}, {rank // 2 * 2 + 1}]", f"[{rank % 2}, {rank % 2 + 2}]"
+    start, middle, end = VARIANT.replace("TARGET", "gpu").split("[0, 1]")
+    variant = f"{start}{row}{middle}{column}{end}".replace("copy (write t, read x)", "START")
+    text = TEXT.replace("VARIANTS", variant).replace("RANK", str(rank)).replace("ARCH", ARCH)
+    text = text.replace("world 2", "world 4").replace("SET", "4" * 64)
+    text = text.replace("START", f"fill f32 (write t, {10**rank}.0)")
+    path = tmp_path / f"mesh.rank{rank}.hir"
+    path.write_text(text)
+    command = [husk.tools.find("huskc"), path, "-o", path.with_suffix(".husk")]
+    subprocess.run(command, check=True, capture_output=True)
+  command = [husk.tools.find("husk-run"), tmp_path / "mesh.husk", "--ranks", "4", "--mode", mode]
+  command += ["--device", "cuda", "--repeat", "2", "--input", "1xf32=zeros", "--print", "all"]
+  environment = os.environ | fake | {"FAKE_CUDA_DEVICES": "4"}
+  done = subprocess.run(command, env=environment, capture_output=True, text=True)
+  assert done.returncode == 0, done.stdout + done.stderr
+  assert re.findall(r"^\d+(?: \d+)*$", done.stdout, re.M) == ["11", "11 1100"]
+
+
 def test_no_nccl(files, fake):
   done = run(files, *INPUT, "--device", "cuda", "--nccl", "/nowhere/libnccl.so.2", **fake)
   assert done.returncode == 3

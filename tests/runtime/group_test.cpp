@@ -680,15 +680,62 @@ TEST(Group, RanksMayLeaveAfterTheirLastCall) {
   for (std::thread& other : others) other.join();
 }
 
-// Nothing stays in /dev/shm.
-TEST(Group, NamesOfSharedMemoryGo) {
-  const husk_group_id id = new_id();
+std::string path_of(const husk_group_id& id) {
   std::string path = "/dev/shm/husk-";
   for (int i = 0; i < 16; ++i) {
     char digits[3];
     snprintf(digits, sizeof digits, "%02x", id.bytes[i]);
     path += digits;
   }
+  return path;
+}
+
+// Ranks that are killed leave a name, which goes when another group begins. That of a group with a
+// rank that lives stays.
+TEST(Group, NamesOfKilledRanksGo) {
+  const husk_group_id killed = new_id(), living = new_id(), next = new_id();
+  int joined[2];
+  ASSERT_EQ(pipe(joined), 0);
+  const auto start = [&](const husk_group_id& id, uint32_t number) {
+    const pid_t child = fork();
+    if (child != 0) return child;
+    Rank rank(id, number, 2);
+    if (rank.joined != HUSK_OK || write(joined[1], "", 1) != 1) _exit(1);
+    for (;;) pause();
+  };
+  const auto end = [](pid_t child) {
+    kill(child, SIGKILL);
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFSIGNALED(status));
+  };
+  const pid_t one = start(killed, 0), other = start(killed, 1), third = start(living, 1);
+  Rank fourth(living, 0, 2);
+  ASSERT_EQ(fourth.joined, HUSK_OK) << fourth.error.text;
+  for (int i = 0; i < 3; ++i) {
+    char byte = 0;
+    EXPECT_EQ(read(joined[0], &byte, 1), 1);
+  }
+  end(one);
+  end(other);
+  end(third);
+  EXPECT_TRUE(std::filesystem::exists(path_of(killed)));
+  {
+    Rank alone(next, 0, 2, 30);
+    EXPECT_EQ(alone.joined, HUSK_DEVICE);
+  }
+  EXPECT_FALSE(std::filesystem::exists(path_of(killed)));
+  EXPECT_TRUE(std::filesystem::exists(path_of(living)));
+  fourth.leave();
+  EXPECT_FALSE(std::filesystem::exists(path_of(living)));
+  close(joined[0]);
+  close(joined[1]);
+}
+
+// Nothing stays in /dev/shm.
+TEST(Group, NamesOfSharedMemoryGo) {
+  const husk_group_id id = new_id();
+  const std::string path = path_of(id);
   const auto join = [&](uint32_t number) {
     Rank rank(id, number, 2);
     ASSERT_EQ(rank.joined, HUSK_OK) << rank.error.text;

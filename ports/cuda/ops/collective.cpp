@@ -87,11 +87,13 @@ class Call {
         context_(context),
         args_(args),
         count_(count),
-        group_(*as_device(context->device).group),
+        group_(as_device(context->device).group),
         error_(error) {}
 
   const husk_op_arg& arg(Name name) const { return args_[places_.at[name]]; }
-  DeviceGroup& group() const { return group_; }
+  // The group of the ranks of the call, after open_group, which opens it if the call is the first.
+  DeviceGroup& group() const { return *group_; }
+  husk_status open_group();
   CUstream stream() const { return as_stream(context_->stream); }
   husk_status check_count(uint32_t wanted) const {
     if (count_ == wanted || (count_ == wanted + 1 && places_.at[kResidual] > 0)) return HUSK_OK;
@@ -106,7 +108,6 @@ class Call {
   // The bytes of so many elements of a tensor.
   husk_status read_moved(Name name, uint64_t elements, size_t* bytes) const;
   husk_status read_reduced(uint64_t elements, Reduced* out) const;
-  // All ranks of the group take part, in their order.
   husk_status check_ranks() const;
   husk_status read_rank(Name name, int* rank) const;
   husk_status check_same(Name name, Name other) const;
@@ -142,7 +143,7 @@ class Call {
   const husk_op_context* context_;
   const husk_op_arg* args_;
   uint32_t count_;
-  DeviceGroup& group_;
+  DeviceGroup* group_;
   husk_error* error_;
 };
 
@@ -216,7 +217,7 @@ husk_status Call::prepare_nccl(size_t bytes) const {
   if (group().has_chosen || group().peers.take(bytes)) return HUSK_OK;
   Current current(context_->device, error_);
   HUSK_TRY(current.status);
-  return want_nccl(as_device(context_->device), error_);
+  return want_nccl(as_device(context_->device), group(), error_);
 }
 
 husk_status Call::need_nccl() const {
@@ -249,21 +250,23 @@ husk_status Call::exchange(size_t bytes, size_t in_step, size_t out_step, const 
   return group().peers.exchange(as_device(context_->device), stream(), &what, bytes, op_, error_);
 }
 
+husk_status Call::open_group() {
+  const husk_op_arg& ranks = arg(kRanks);
+  if (places_.at[kRanks] == 0 || ranks.kind != HUSK_ARG_INTS) return HUSK_OK;
+  return group_of(context_->device, ranks.sizes, ranks.count, &group_, error_);
+}
+
 husk_status Call::check_ranks() const {
   const husk_op_arg& ranks = arg(kRanks);
-  bool are_all = ranks.kind == HUSK_ARG_INTS && ranks.count == group().world;
-  for (int64_t i = 0; are_all && i < ranks.count; ++i) are_all = ranks.sizes[i] == i;
-  if (are_all) return HUSK_OK;
-  return refuse(kRanks, HUSK_UNSUPPORTED,
-                "must be all ranks in their order: this port has no groups of some of the ranks");
+  if (ranks.kind == HUSK_ARG_INTS && group().has(ranks.sizes, ranks.count)) return HUSK_OK;
+  return refuse(kRanks, HUSK_INVALID_ARGUMENT,
+                "must be different ranks of the group, with this one among them");
 }
 
 husk_status Call::read_rank(Name name, int* rank) const {
   const husk_op_arg& value = arg(name);
-  if (value.kind != HUSK_ARG_INT || value.i < 0 || value.i >= group().world)
-    return refuse(name, HUSK_INVALID_ARGUMENT, "is not a rank of the group");
-  *rank = static_cast<int>(value.i);
-  return HUSK_OK;
+  *rank = value.kind == HUSK_ARG_INT ? group().place_of(value.i) : -1;
+  return *rank >= 0 ? HUSK_OK : refuse(name, HUSK_INVALID_ARGUMENT, "is not a rank of the group");
 }
 
 husk_status Call::check_same(Name name, Name other) const {
@@ -475,11 +478,7 @@ const Collective& row_of(const husk_op_context* context) {
   return *static_cast<const Collective*>(context->user);
 }
 
-husk_status enqueue(bool only_checks, const husk_op_context* context, const husk_op_arg* args,
-                    uint32_t count, husk_error* error) {
-  const Collective& row = row_of(context);
-  const Call one(only_checks, row.name, row.places, context, args, count, error);
-  HUSK_TRY(one.check_count(row.arguments));
+husk_status enqueue(const Call& one, const Collective& row) {
   ncclResult_t result = ncclSuccess;
   HUSK_TRY(row.enqueue(one, &result));
   return one.settle(&result);
@@ -488,7 +487,11 @@ husk_status enqueue(bool only_checks, const husk_op_context* context, const husk
 husk_status prepare(const husk_op_context* context, const husk_op_arg* args, uint32_t count,
                     husk_error* error) {
   HUSK_TRY(HUSK_CHECK_STRUCT(husk_op_context, context, threads, error));
-  return enqueue(true, context, args, count, error);
+  const Collective& row = row_of(context);
+  Call one(true, row.name, row.places, context, args, count, error);
+  HUSK_TRY(one.check_count(row.arguments));
+  HUSK_TRY(one.open_group());
+  return enqueue(one, row);
 }
 
 husk_status call(const husk_op_context* context, const husk_op_arg* args, uint32_t count,
@@ -502,9 +505,11 @@ husk_status call(const husk_op_context* context, const husk_op_arg* args, uint32
   HUSK_TRY(current.status);
   const NvtxRange range(device.nvtx, row.name);
   {
-    const Lock lock(&device.group->mutex);
-    HUSK_TRY(device.group->check(row.name, error));
-    HUSK_TRY(enqueue(false, context, args, count, error));
+    Call one(false, row.name, row.places, context, args, count, error);
+    HUSK_TRY(one.open_group());
+    const Lock lock(&one.group().whole->mutex);
+    HUSK_TRY(one.group().check(row.name, error));
+    HUSK_TRY(enqueue(one, row));
   }
   return check_work(device, context->stream, error, "%s", row.name);
 }

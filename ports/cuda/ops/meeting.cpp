@@ -49,6 +49,20 @@ husk_status make_meeting_id(husk_group_id* id, bool may_have_nccl, husk_error* e
   return fail(error, HUSK_DEVICE, "the id of a group: getrandom: %s", strerror(errno));
 }
 
+// The two halves of the name are hashes (FNV-1a) that begin with those of the group's.
+husk_group_id meeting_id_of(const husk_group_id& group, const int64_t* ranks, uint32_t count) {
+  husk_group_id id = group;
+  uint8_t* name = id.bytes + sizeof kMark;
+  for (size_t half = 0; half < kNameBytes; half += sizeof(uint64_t)) {
+    uint64_t hash = 0;
+    memcpy(&hash, name + half, sizeof hash);
+    for (uint32_t i = 0; i < count; ++i)
+      hash = (hash ^ (static_cast<uint64_t>(ranks[i]) + 1)) * 1099511628211u;
+    memcpy(name + half, &hash, sizeof hash);
+  }
+  return id;
+}
+
 bool is_meeting_id(const husk_group_id& id) { return memcmp(id.bytes, kMark, sizeof kMark) == 0; }
 
 bool may_have_nccl(const husk_group_id& id) { return id.bytes[sizeof kMark + kNameBytes]; }

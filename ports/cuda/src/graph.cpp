@@ -322,7 +322,7 @@ bool read_exchange(const Device& device, CUgraph captured, CUDA_KERNEL_NODE_PARA
   return device.group && driver.cuGraphKernelNodeGetParams &&
          driver.cuGraphGetNodes(captured, &node, &count) == CUDA_SUCCESS &&
          driver.cuGraphKernelNodeGetParams(node, launch) == CUDA_SUCCESS &&
-         device.group->peers.is_exchange(*launch);
+         is_exchange(device, *launch);
 }
 
 husk_status add_exchange(const Device& device, Graph* graph,

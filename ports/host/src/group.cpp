@@ -1,6 +1,7 @@
 // Groups of ranks by POSIX shared memory.
 #include "group.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
@@ -12,6 +13,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
@@ -56,6 +58,8 @@ constexpr uint32_t broken_by(uint32_t reason, uint32_t rank) { return reason << 
 // The first turns of a wait ask without a pause, then the thread yields, then it sleeps.
 constexpr uint32_t kBusyTurns = 256, kYieldingTurns = 2048;
 constexpr long kSleepNanoseconds = 50000;
+constexpr char kPrefix[] = "/husk-";  // of names of shared memory
+
 constexpr uint32_t kTurnsBetweenChecks = 64;  // of processes, the clock and `cancel`
 
 int64_t milliseconds() {
@@ -123,6 +127,51 @@ uint64_t bytes_of(uint32_t world) {
   return sizeof(SharedGroup) + uint64_t{world} * static_cast<uint64_t>(kAreaBytes);
 }
 
+// Whether ranks have entered the group, and all of them have ended. A process of another namespace
+// may live.
+bool has_ended(const SharedGroup& group, uint64_t own_namespace) {
+  bool was_entered = false;
+  for (const Slot& slot : group.slots) {
+    const uint32_t state = slot.state, pid = slot.pid;
+    if (state == kFree) continue;
+    was_entered = true;
+    if (state == kLeft) continue;
+    const bool is_known = pid != 0 && own_namespace != 0 && slot.name_space == own_namespace;
+    if (!is_known || kill(static_cast<pid_t>(pid), 0) == 0 || errno != ESRCH) return false;
+  }
+  return was_entered;
+}
+
+// Removes the name of a group that has ended.
+void remove_ended(const char* name) {
+  const int file = shm_open(name, O_RDONLY | O_CLOEXEC, 0600);
+  if (file < 0) return;
+  struct stat status {};
+  void* memory = MAP_FAILED;
+  if (fstat(file, &status) == 0 && static_cast<uint64_t>(status.st_size) >= bytes_of(2))
+    memory = mmap(nullptr, sizeof(SharedGroup), PROT_READ, MAP_SHARED, file, 0);
+  close(file);
+  if (memory == MAP_FAILED) return;
+  const bool is_ended = has_ended(*static_cast<const SharedGroup*>(memory), process_namespace());
+  munmap(memory, sizeof(SharedGroup));
+  if (is_ended) shm_unlink(name);
+}
+
+// Removes the names that groups have left whose ranks were killed.
+void remove_all_ended() {
+  DIR* folder = opendir("/dev/shm");
+  if (!folder) return;
+  while (const dirent* entry = readdir(folder)) {
+    char name[kNameBytes] = "/";
+    const size_t length = strlen(entry->d_name);
+    if (strncmp(entry->d_name, kPrefix + 1, strlen(kPrefix) - 1) != 0 || length + 2 > sizeof name)
+      continue;
+    memcpy(name + 1, entry->d_name, length + 1);
+    remove_ended(name);
+  }
+  closedir(folder);
+}
+
 Members everyone(uint32_t world) {
   Members members{};
   members.count = world;
@@ -159,13 +208,14 @@ husk_status Group::open(const husk_port_group& request, husk_error* error) {
   world_ = request.world;
   timeout_ms_ = request.timeout_ms;
   for (int& process : processes_) process = -1;
-  int at = snprintf(name_, sizeof name_, "/husk-");
+  int at = snprintf(name_, sizeof name_, "%s", kPrefix);
   for (uint32_t i = 0; i < 16; ++i)
     at += snprintf(name_ + at, sizeof name_ - static_cast<size_t>(at), "%02x",
                    request.id->bytes[i]);
   // The first rank creates the memory, whichever it is.
   int file = shm_open(name_, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   const bool is_first = file >= 0;
+  if (is_first) remove_all_ended();
   if (!is_first && errno == EEXIST) file = shm_open(name_, O_RDWR | O_CLOEXEC, 0600);
   if (file < 0) return fail(error, HUSK_DEVICE, "host group: shm_open: %s", strerror(errno));
   const husk_status status = attach(file, is_first, error);

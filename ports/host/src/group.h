@@ -32,6 +32,8 @@ struct Members {
 };
 
 // One rank of a group, as its device sees it. One thread at a time calls it.
+constexpr size_t kNameBytes = 48;  // room for the name of shared memory
+
 class Group {
  public:
   // Joins the group of `request.id`, and returns when all ranks have joined.
@@ -76,7 +78,7 @@ class Group {
   uint64_t bytes_ = 0;  // of the mapping
   uint32_t rank_ = 0, world_ = 0, timeout_ms_ = 0;
   bool has_entered_ = false;
-  char name_[48] = {};             // of the shared memory
+  char name_[kNameBytes] = {};     // of the shared memory
   uint32_t met_[kMaxGroup] = {};   // how often this rank has met each other one
   int processes_[kMaxGroup] = {};  // a file descriptor of each other process, or -1
 };

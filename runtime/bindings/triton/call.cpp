@@ -33,10 +33,10 @@ bool is_aligned(const void* data, const Value& value) {
 
 // Whether an input is used where the server has it. Bools are copied before they are checked:
 // memory that a client shares with the server may change after a check. On a GPU, numbers are read
-// by the host.
+// by the host, and the memory of one GPU is not read by other ranks.
 bool stays(const void* data, bool on_gpu, const Value& value, const Device& device) {
   if (value.type == TRITONSERVER_TYPE_BOOL) return false;
-  if (on_gpu) return suits_gpu(data) && value.kind == HUSK_VALUE_TENSOR;
+  if (on_gpu) return suits_gpu(data) && value.kind == HUSK_VALUE_TENSOR && !device.is_rank;
   return device.is_gpu() || is_aligned(data, value);
 }
 

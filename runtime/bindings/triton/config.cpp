@@ -97,6 +97,25 @@ Error read_places(const Json& json, const std::string& device, Settings* setting
               "KIND_CPU and KIND_GPU say themselves where instances run");
 }
 
+// Reads on how many devices the model runs at once.
+Error read_ranks(const Json& parameters, Settings* settings) {
+  constexpr uint64_t kMostRanks = 64;
+  uint64_t timeout = 0;
+  HUSK_TRITON_TRY(read_parameter(parameters, "ranks", &settings->ranks));
+  HUSK_TRITON_TRY(read_parameter(parameters, "group_timeout_ms", &timeout));
+  settings->group_timeout_ms = uint32_t(std::min<uint64_t>(timeout, UINT32_MAX));
+  if (settings->ranks < 1 || settings->ranks > kMostRanks)
+    return fail(TRITONSERVER_ERROR_INVALID_ARG,
+                "the parameter \"ranks\" of config.pbtxt is %llu, must be 1 to %llu",
+                static_cast<unsigned long long>(settings->ranks),
+                static_cast<unsigned long long>(kMostRanks));
+  if (settings->ranks > 1 && (settings->sequences || settings->decoupled))
+    return fail(TRITONSERVER_ERROR_UNSUPPORTED,
+                "the parameter \"ranks\" of config.pbtxt is for models without "
+                "sequence_batching and model_transaction_policy.decoupled");
+  return nullptr;
+}
+
 // Reads names that are separated by commas and spaces.
 std::vector<std::string> words(const std::string& list) {
   std::vector<std::string> out;
@@ -310,7 +329,8 @@ Error Config::settings(Settings* settings) const {
   HUSK_TRITON_TRY(read_parameter(parameters, "memory_limit", &settings->memory_limit));
   const int64_t idle_us = number(member(sequences, "max_sequence_idle_microseconds"));
   settings->sequence_idle_ns = uint64_t(idle_us > 0 ? idle_us : 1000000) * 2000;
-  return read_parameter(parameters, "max_sequences", &settings->max_sequences);
+  HUSK_TRITON_TRY(read_parameter(parameters, "max_sequences", &settings->max_sequences));
+  return read_ranks(parameters, settings);
 }
 
 Error Config::complete(const Settings& settings, const Signature& signature,

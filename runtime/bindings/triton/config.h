@@ -28,9 +28,11 @@ struct Settings {
   // Parameters of the model.
   std::string function;                // empty: the only one, or "forward"
   std::vector<std::string> functions;  // that a request may choose from; empty: only `function`
-  std::string next_function;     // for later requests of a sequence, or later steps of a stream
-  uint64_t memory_limit = 0;     // bytes that a session, or the outputs of a call, may take
-  uint64_t max_sequences = 128;  // live sequences
+  std::string next_function;      // for later requests of a sequence, or later steps of a stream
+  uint64_t memory_limit = 0;      // bytes that a session, or the outputs of a call, may take
+  uint64_t max_sequences = 128;   // live sequences
+  uint64_t ranks = 1;             // devices on which the model runs at once
+  uint32_t group_timeout_ms = 0;  // how long a rank waits for another one; 0: Husk's default
 
   // The time after which a sequence without a request is dropped. The server itself refuses its
   // requests after half of that.

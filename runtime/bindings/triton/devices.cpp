@@ -15,6 +15,10 @@ void log_husk(void*, int32_t level, const char* text) {
   log(level == HUSK_LOG_WARNING ? TRITONSERVER_LOG_WARN : TRITONSERVER_LOG_INFO, text);
 }
 
+const husk_port* port_of(int32_t gpu) {
+  return husk_port_find(gpu == Device::kCpu ? "host" : "cuda");
+}
+
 }  // namespace
 
 std::string Device::name() const { return is_gpu() ? "GPU " + std::to_string(gpu) : "the CPU"; }
@@ -96,24 +100,49 @@ Error Devices::open(int32_t gpu, Device* device) {
   }
   Device entry;
   entry.gpu = gpu;
+  HUSK_TRITON_TRY(create_engine(nullptr, &entry));
+  devices_.push_back(entry);
+  *device = entry;
+  return nullptr;
+}
+
+Error Devices::open_rank(int32_t gpu, const Group& group, Device* device) const {
+  device->gpu = gpu;
+  device->is_rank = true;
+  return create_engine(&group, device);
+}
+
+Error Devices::create_group(int32_t gpu, husk_group_id* id) {
+  husk_error error;
+  if (husk_group_id_create(port_of(gpu), id, &error) != HUSK_OK) return fail(error);
+  return nullptr;
+}
+
+Error Devices::create_engine(const Group* group, Device* device) const {
   husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
-  options.port = husk_port_find(entry.is_gpu() ? "cuda" : "host");
-  options.device_index = entry.is_gpu() ? gpu : 0;
+  options.port = port_of(device->gpu);
+  options.device_index = device->is_gpu() ? device->gpu : 0;
   options.allow_host_images = 1;  // who writes to the model repository is trusted
   options.require_op_contracts = 1;
   options.log = log_husk;
-  if (threads_.parallel) options.threads = &threads_;
+  // Ranks wait for each other within a kernel, so they do not share the threads.
+  if (threads_.parallel && !group) options.threads = &threads_;
+  if (group) {
+    options.rank = group->rank;
+    options.world = group->world;
+    options.group = group->id;
+    options.group_timeout_ms = group->timeout_ms;
+  }
   husk_error error;
-  if (husk_engine_create(&options, &entry.engine, &error) != HUSK_OK) return fail(error);
+  if (husk_engine_create(&options, &device->engine, &error) != HUSK_OK) return fail(error);
   husk_port_properties properties = HUSK_PORT_PROPERTIES_INIT;
-  if (husk_ops_add_all(entry.engine, &error) != HUSK_OK ||
-      husk_engine_properties(entry.engine, &properties, &error) != HUSK_OK) {
-    husk_engine_release(entry.engine);
+  if (husk_ops_add_all(device->engine, &error) != HUSK_OK ||
+      husk_engine_properties(device->engine, &properties, &error) != HUSK_OK) {
+    husk_engine_release(device->engine);
+    device->engine = nullptr;
     return fail(error);
   }
-  entry.memory_bytes = properties.memory_bytes;
-  devices_.push_back(entry);
-  *device = entry;
+  device->memory_bytes = properties.memory_bytes;
   return nullptr;
 }
 

@@ -20,6 +20,7 @@ struct Device {
   husk_engine* engine = nullptr;
   int32_t gpu = kCpu;  // the number of the GPU
   uint64_t memory_bytes = 0;
+  bool is_rank = false;  // one of several, on which a model runs at once
 
   bool is_gpu() const { return gpu != kCpu; }
   // "the CPU" or "GPU 0".
@@ -32,6 +33,12 @@ struct Device {
   int64_t memory_id() const { return is_gpu() ? gpu : 0; }
   [[nodiscard]] Error upload(void* stream, void* to, const void* from, uint64_t bytes) const;
   [[nodiscard]] Error download(void* stream, void* to, const void* from, uint64_t bytes) const;
+};
+
+// A rank of a group, which opens one with an id that all have in common.
+struct Group {
+  const husk_group_id* id;
+  uint32_t rank, world, timeout_ms;
 };
 
 // A block of memory of a device, whose size a request decides.
@@ -78,8 +85,14 @@ class Devices {
   // Reads the command line, and opens the CPU.
   [[nodiscard]] Error create(TRITONBACKEND_Backend* handle);
   [[nodiscard]] Error open(int32_t gpu, Device* device);
+  // Opens a rank with an engine of its own, which the caller releases. Waits for the other ranks.
+  [[nodiscard]] Error open_rank(int32_t gpu, const Group& group, Device* device) const;
+  // Makes the id of a group of ranks.
+  [[nodiscard]] static Error create_group(int32_t gpu, husk_group_id* id);
 
  private:
+  Error create_engine(const Group* group, Device* device) const;
+
   husk_threads threads_ = {};
   std::mutex mutex_;
   std::vector<Device> devices_;

@@ -364,11 +364,15 @@ Error Function::run(const std::vector<InputView>& inputs) {
   return invoke();
 }
 
-Error Function::run(const std::vector<Call*>& calls) {
+Error Function::follow(const std::vector<Call*>& calls) {
   HUSK_TRITON_TRY(gather(calls));
   HUSK_TRITON_TRY(prepare());
   HUSK_TRITON_TRY(bind_outputs(nullptr));
-  HUSK_TRITON_TRY(invoke());
+  return invoke();
+}
+
+Error Function::run(const std::vector<Call*>& calls) {
+  HUSK_TRITON_TRY(follow(calls));
   int64_t rows = 0;
   for (const Call* call : calls) rows += call->rows();
   for (size_t i = 0; i < outputs_.size(); ++i) {

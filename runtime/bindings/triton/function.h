@@ -28,6 +28,8 @@ class Function {
   [[nodiscard]] Error run(const std::vector<Call*>& calls);
   // Runs the function for these inputs. The outputs stay in the session until the next run.
   [[nodiscard]] Error run(const std::vector<InputView>& inputs);
+  // The same for the rows of several calls.
+  [[nodiscard]] Error follow(const std::vector<Call*>& calls);
   // Returns an output, a tensor, of the last run in memory of the host.
   [[nodiscard]] Error host_output(size_t index, DLTensor* tensor);
   // Monotonic times in nanoseconds of the last run.

@@ -15,7 +15,9 @@ Error Instance::create(TRITONBACKEND_ModelInstance* handle, Model* model,
   else if (kind == TRITONSERVER_INSTANCEGROUPKIND_MODEL)
     gpu = model->settings().model_gpu;
   const Program* program;
-  if (model->settings().sequences) {
+  if (model->ranks()) {
+    program = &model->home();
+  } else if (model->settings().sequences) {
     // The server may send a request to any instance, and the state is on one device.
     program = &model->home();
     if (program->device().gpu != gpu)
@@ -26,7 +28,7 @@ Error Instance::create(TRITONBACKEND_ModelInstance* handle, Model* model,
     HUSK_TRITON_TRY(model->program(gpu, &program));
   }
   std::unique_ptr<Instance> out(new Instance(handle, model, *program));
-  if (!model->settings().sequences)
+  if (!model->settings().sequences && !model->ranks())
     HUSK_TRITON_TRY(Session::create(*program, model->settings().memory_limit, &out->session_));
   *instance = std::move(out);
   return nullptr;
@@ -83,7 +85,8 @@ void Instance::run(uint32_t count) {
 
 void Instance::run_batch() {
   if (batch_.size() > 1) {
-    const Error failure = session_->first(*batch_[0]).run(batch_);
+    Ranks* ranks = model_->ranks();
+    const Error failure = ranks ? ranks->run(batch_) : session_->first(*batch_[0]).run(batch_);
     if (!failure) {
       uint64_t rows = 0;
       for (const Call* call : batch_) rows += uint64_t(call->rows());
@@ -96,12 +99,17 @@ void Instance::run_batch() {
 
 void Instance::run_one(Call* call) {
   Error failure = call->check_cancelled();
-  // No client may see what another one left in a state.
-  if (!failure && program_.has_state()) failure = session_->forget();
-  if (!failure) failure = session_->first(*call).run(call);
+  if (!failure) failure = run_alone(call);
   if (failure) return call->set_error(std::move(failure));
   const bool batched = model_->settings().max_batch_size > 0;
   add_run(*call, batched ? uint64_t(call->rows()) : 1);
+}
+
+Error Instance::run_alone(Call* call) {
+  if (Ranks* ranks = model_->ranks()) return ranks->run(call);
+  // No client may see what another one left in a state.
+  if (program_.has_state()) HUSK_TRITON_TRY(session_->forget());
+  return session_->first(*call).run(call);
 }
 
 void Instance::add_run(const Call& call, uint64_t rows) {

@@ -27,13 +27,14 @@ class Instance {
   };
   void run(uint32_t count);
   void run_one(Call* call);
+  Error run_alone(Call* call);
   void run_batch();
   void add_run(const Call& call, uint64_t rows);
 
   TRITONBACKEND_ModelInstance* handle_;
   Model* model_;
   const Program& program_;            // the model's, on the device of the instance
-  std::unique_ptr<Session> session_;  // null: each sequence has one
+  std::unique_ptr<Session> session_;  // null: each sequence has one, or each rank
   std::vector<Call> calls_;
   std::vector<Call*> batch_;  // that run together
   std::vector<Run> runs_;

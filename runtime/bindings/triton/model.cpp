@@ -17,7 +17,12 @@ Error Model::create(TRITONBACKEND_Model* handle, Devices* devices, std::unique_p
   // The server takes a GPU for such a group if there is one.
   Device first;
   if (settings.automatic && !devices->open(0, &first)) settings.gpu = 0;
-  HUSK_TRITON_TRY(out->program(settings.gpu, &out->home_));
+  if (settings.ranks > 1) {
+    HUSK_TRITON_TRY(Ranks::create(out->folder_, out->file_, settings, devices, &out->ranks_));
+    out->home_ = &out->ranks_->home();
+  } else {
+    HUSK_TRITON_TRY(out->program(settings.gpu, &out->home_));
+  }
   const Program* home = out->home_;
   if (home->has_state() && settings.max_batch_size > 0 && !settings.sequences)
     return fail(TRITONSERVER_ERROR_INVALID_ARG,

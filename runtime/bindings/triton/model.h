@@ -10,6 +10,7 @@
 #include "config.h"
 #include "devices.h"
 #include "program.h"
+#include "ranks.h"
 
 namespace husk::triton {
 
@@ -32,6 +33,8 @@ class Model {
   size_t output_count() const { return output_count_; }
   const Settings& settings() const { return settings_; }
   Sequences& sequences() { return *sequences_; }
+  // The ranks of a model that runs on several devices at once; null if it runs on one.
+  Ranks* ranks() { return ranks_.get(); }
 
  private:
   explicit Model(Devices* devices);
@@ -43,6 +46,7 @@ class Model {
   const Program* home_ = nullptr;
   std::mutex mutex_;
   std::vector<std::unique_ptr<Program>> programs_;
+  std::unique_ptr<Ranks> ranks_;
   size_t output_count_ = 0;
   std::unique_ptr<Sequences> sequences_;
 };

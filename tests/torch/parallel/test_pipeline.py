@@ -7,6 +7,7 @@ import pytest
 import torch
 from husk.parallel import pipeline, recv, send
 from torch import nn
+from torch.distributed import _functional_collectives as functional
 
 TARGETS = ("host:avx2",)
 
@@ -136,14 +137,15 @@ def test_tensors_arrive_in_the_order_of_the_model(tmp_path):
   torch.testing.assert_close(second, [product, x - 1])
 
 
-class Hasty(Exchange):
-  """Receives more than is sent."""
+class Hasty(nn.Module):
+  """Adds up what rank 1 alone calls for."""
+
+  def __init__(self, mesh):
+    super().__init__()
+    self.rank, self.group = mesh.get_local_rank(), (mesh, 0)
 
   def forward(self, x):
-    if self.rank == 0:
-      send(x, 1)
-      return x
-    return recv(x.shape, 0) + recv(x.shape, 0)
+    return x if self.rank == 0 else functional.all_reduce(x, "sum", self.group)
 
 
 def test_a_rank_that_waits_for_nothing(tmp_path):
@@ -151,6 +153,79 @@ def test_a_rank_that_waits_for_nothing(tmp_path):
   ranks = husk.load_ranks(tmp_path / "x.husk", ["cpu"] * 2, threads=1, group_timeout_ms=200)
   with pytest.raises(husk.DeviceError, match="did not come within 200 ms|has ended"):
     ranks(torch.ones(4))
+
+
+class Scripted(nn.Module):
+  """Each rank has its own calls of a script: ("send", elements) or ("recv", elements, dtype)."""
+
+  def __init__(self, mesh, scripts):
+    super().__init__()
+    rank = mesh.get_local_rank()
+    self.script, self.other = scripts[rank], 1 - rank
+
+  def forward(self, x):
+    total = x.sum()
+    for call, elements, *dtype in self.script:
+      if call == "send":
+        send((x + total)[:elements], self.other)
+      else:
+        received = recv([elements], self.other, dtype=dtype[0] if dtype else torch.float32)
+        total = total + received.sum()
+    return total
+
+
+@pytest.mark.parametrize(
+  ("first", "second", "words"),
+  [
+    (
+      [("send", 3)],
+      [("recv", 3), ("recv", 3)],
+      "call 2 .* between rank 0 and rank 1: rank 0 has none, and rank 1 receives 3 elements of "
+      "float32",
+    ),
+    ([("send", 3)], [("recv", 2)], "rank 0 sends 3 elements of float32, and rank 1 receives 2 el"),
+    ([("send", 3)], [("recv", 3, torch.int32)], "rank 1 receives 3 elements of int32"),
+    ([("send", 3)], [], "rank 0 sends 3 elements of float32, and rank 1 has none"),
+    ([("recv", 3)], [("recv", 3)], "rank 0 receives 3 .* and rank 1 receives 3"),
+    (
+      [("send", 3), ("recv", 2)],
+      [("send", 2), ("recv", 3)],
+      "call 1 .* rank 0 sends 3 .* and rank 1 sends 2",
+    ),
+  ],
+)
+def test_each_send_has_its_receive(tmp_path, first, second, words):
+  def export(*scripts):
+    husk.parallel.export(
+      lambda mesh: Scripted(mesh, scripts), (torch.ones(4),), tmp_path / "x.husk", targets=TARGETS
+    )
+
+  with pytest.raises(ValueError, match=words):
+    export(first, second)
+  assert not list(tmp_path.iterdir())
+
+
+def test_numbers_of_elements_that_inputs_decide(tmp_path):
+  """They are compared in each run."""
+
+  class Rows(Exchange):
+    def forward(self, x):
+      if self.rank == 0:
+        send(x, 1)
+        return x
+      return recv([x.shape[0]], 0)
+
+  husk.parallel.export(
+    Rows,
+    (torch.ones(4),),
+    tmp_path / "x.husk",
+    dynamic_shapes={"x": {0: torch.export.Dim("rows", min=1, max=16)}},
+    targets=TARGETS,
+  )
+  ranks = husk.load_ranks(tmp_path / "x.husk", ["cpu"] * 2, threads=1)
+  x = torch.arange(7.0)
+  for found in ranks.on_all(lambda rank: ranks.programs[rank](x).clone()):
+    assert torch.equal(found, x)
 
 
 def test_refusals(tmp_path):

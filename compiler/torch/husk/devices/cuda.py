@@ -14,6 +14,7 @@ from ..attention import launch, step, step_launch
 from ..attention import operator as attention
 from ..cuda import (
   eight_bits,
+  experts,
   fake_cuda,
   few_rows,
   float64,
@@ -174,6 +175,9 @@ class Cuda(Device):
     """What `write` returns for the lines of Inductor's wrapper and the assumptions of a
     function."""
     flash = self.attention == "flash"
+    of_rank = experts.rewrite(exported)
+    if of_rank is not exported:
+      exported, prepared = of_rank, capture.prepared
     of_codes = int_layers.rewrite(exported)
     if of_codes is not exported:
       exported, prepared = of_codes, capture.prepared
@@ -205,6 +209,7 @@ class Cuda(Device):
           **eight_bits.lowerings(self.description),
           **spellings.lowerings(),
           **rows.lowerings(self.description),
+          **experts.lowerings(),
           **random.lowerings(constants.GENERATOR, constants.GENERATOR_BYTES),
           **(
             products.lowerings(self.description, self.tuning, self.folds)

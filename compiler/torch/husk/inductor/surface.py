@@ -237,9 +237,16 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     ),
   ),
   "torch.distributed._functional_collectives": (
+    uses("all_reduce", "adds what ranks compute with their experts (parallel/experts.py)"),
     replaces(
       "_maybe_view_chunk_cat",
       "joins parts without a question about sizes (program/dtensors.py)",
+    ),
+  ),
+  "torch.distributed.tensor._ops.utils": (
+    replaces(
+      "is_tensor_shardable",
+      "chooses how to divide a result without a question about sizes (program/dtensors.py)",
     ),
   ),
   "torch.distributed.distributed_c10d": (
@@ -445,8 +452,9 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   # How Inductor writes kernels.
   "torch._inductor.ops_handler": (
     uses(
-      "add bitwise_and bitwise_right_shift bitwise_xor constant eq index_expr indirect_indexing"
-      " inline_asm_elementwise minimum mul store to_dtype truediv where",
+      "add and_ bitwise_and bitwise_right_shift bitwise_xor constant eq ge index_expr"
+      " indirect_indexing inline_asm_elementwise lt masked minimum mul store sub to_dtype truediv"
+      " where",
       "the operations of a kernel",
       of="OpsHandler",
     ),

@@ -23,6 +23,7 @@ from ..program import weights
 from ..program.dtensors import local_shards
 from ..progress import Progress
 from ..runtime.ranks import file_of_rank
+from . import transfers
 from .pipeline import pipeline, recv, send
 from .transformers import shard
 
@@ -94,6 +95,7 @@ def export(
   for one in paths:
     output.require(one)
   stages = Progress(progress)
+  functions = []
   with contextlib.ExitStack() as stack:
     folder = pathlib.Path(keep or stack.enter_context(tempfile.TemporaryDirectory(prefix="husk-")))
     texts = []
@@ -102,11 +104,13 @@ def export(
         model = build(mesh)
         if model is None:
           raise ValueError(f"build(mesh) has returned None for rank {rank}: return the model")
-        one = exporter.Function(model, args, kwargs, dynamic_shapes)
+        one = transfers.Function(model, args, kwargs, dynamic_shapes)
         text, _ = exporter._write(
           {function: one}, folder / f"rank{rank}", stages, merged_options, True
         )
       texts.append(text)
+      functions.append(one)
+    transfers.check([one.transfers for one in functions])
     own = _hash(texts)
     for rank, text in enumerate(texts):
       _add_world(text, world, rank, own)

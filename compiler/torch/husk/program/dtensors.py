@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..inductor.replace import replaced
@@ -88,16 +88,34 @@ def export(*args: Any, **kwargs: Any) -> Any:
 @contextlib.contextmanager
 def exporting() -> Iterator[None]:
   """While open, DTensors are made while torch.export traces. Their constructor would else write
-  itself into the program, and gathering along another dimension than the first would ask about
-  sizes that vary."""
+  itself into the program, and gathering along another dimension than the first, and the choice of
+  how to divide a result, would ask about sizes that vary."""
+  import torch.distributed as dist
   from torch._export import wrappers
   from torch.distributed import _functional_collectives as functional
+  from torch.distributed.tensor._ops import utils
 
-  with replaced(
+  changes: list[tuple[Any, str, Any]] = [
     (wrappers, "_maybe_find_pre_dispatch_tf_mode_for_export", lambda: None),
     (functional, "_maybe_view_chunk_cat", _beside_each_other),
-  ):
+  ]
+  # A size that varies is at least 2 for torch.export, so two ranks ask for nothing new.
+  if dist.is_initialized() and dist.get_world_size() > 2:
+    changes.append((utils, "is_tensor_shardable", _is_shardable(utils.is_tensor_shardable)))
+  with replaced(*changes):
     yield
+
+
+def _is_shardable(before: Callable[..., bool]) -> Callable[..., bool]:
+  """Whether a tensor has as many elements along a dimension as there are ranks. One that varies is
+  taken for large: a way to divide it is only a candidate, and ranks may have shards of nothing."""
+  large = 1 << 30
+
+  def of_known_sizes(shape: Sequence[int], *args: Any, **kwargs: Any) -> bool:
+    known = [size if isinstance(size, int) else large for size in shape]
+    return before(known, *args, **kwargs)
+
+  return of_known_sizes
 
 
 def _beside_each_other(gathered: torch.Tensor, count: int, dim: int) -> torch.Tensor:
