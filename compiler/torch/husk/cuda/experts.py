@@ -1,5 +1,5 @@
-"""Matrices of experts that a rank has, of which kernels of GPUs read no others. A step of a language
-model takes the time in which its weights are read."""
+"""Matrices of experts that a rank has, of which kernels of GPUs read no others. A step of a
+language model takes the time in which its weights are read."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Experts of one rank, as programs have them until a device takes them. A mixture of experts on
-several ranks gives the experts of a token numbers on this rank, and tokens of experts of other ranks
-a weight of 0. So whatever an expert of another rank would compute is of no importance, and its
-matrix need not be read."""
+several ranks gives the experts of a token numbers on this rank, and tokens of experts of other
+ranks a weight of 0. So whatever an expert of another rank would compute is of no importance, and
+its matrix need not be read."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def _number(index: torch.Tensor, first: int, count: int, other: int) -> torch.Te
 
 @functools.cache
 def matrices() -> Any:
-  """husk::matrices_of_rank: the matrices of a stack of which a vector has the experts' numbers among
-  all ranks; zeros for experts of other ranks."""
+  """husk::matrices_of_rank: the matrices of a stack of which a vector has the experts' numbers
+  among all ranks; zeros for experts of other ranks."""
   return own_operators.define(
     "matrices_of_rank",
     "Tensor stack, Tensor index, int first, int count",
