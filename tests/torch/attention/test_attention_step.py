@@ -8,7 +8,7 @@ import pytest
 import torch
 from cuda_numerics import close, computed
 from function_module import FunctionModule
-from husk.attention import bounds, operator, step, step_launch
+from husk.attention import bounds, operator, paged, step, step_launch
 from torch.nn import functional as F
 
 SDPA = F.scaled_dot_product_attention
@@ -82,16 +82,18 @@ def call(batch, place, *more, heads=2, group=3, size=16, v_size=16, dtype=torch.
   return *tensors, torch.tensor(place), *rotation, *more
 
 
-def check(folder, model, calls, shapes=None, tolerance=1e-5):
+def check(folder, model, calls, shapes=None, tolerance=1e-5, last="span"):
   """Compares calls, one after another on the same caches, with those of eager mode."""
   eager = copy.deepcopy(model)
   right = [eager(*call) for call in calls]
-  runs = [dict(zip(NAMES, call)) for call in calls]
+  runs = [dict(zip((*NAMES[:6], last), call)) for call in calls]
   found = computed(model, calls[0], shapes, runs, folder)
   text = (folder / "model.hir").read_text()
   assert re.search(r"launch \S*attention_step", text) and "write keys" not in text
-  for result, wanted in zip(found, right, strict=True):
-    close(next(iter(result.values())), wanted, tolerance)
+  for each, result, wanted in zip(calls, found, right, strict=True):
+    # A batch whose place is beyond its pages takes no part.
+    takes_part = each[3] < each[-1].shape[1] * PAGE if last == "table" else slice(None)
+    close(next(iter(result.values()))[takes_part], wanted[takes_part], tolerance)
   return text
 
 
@@ -148,6 +150,70 @@ def test_a_window(tmp_path):
   calls = [call(3, [5, 0, 38], 39), call(3, [3, 4, 4], 5), call(3, [30, 5, 2], 31)]
   text = check(tmp_path, model_of(window, 3), calls, (*[None] * 6, torch.export.Dim.DYNAMIC))
   assert "attention_step_f32_16 " in text
+
+
+PAGE = 16
+
+
+def pages(self, q, k, v, place, cosine, sine, table):
+  """A token of each slot, whose cache is in pages. Keys up to its place are seen."""
+  return over_pages(self, turned(q, cosine, sine), turned(k, cosine, sine), v, place, table, None)
+
+
+def window_of_pages(self, q, k, v, place, cosine, sine, table):
+  """Slots of which each sees its last 21 positions."""
+  return over_pages(self, q, k, v, place, table, 21)
+
+
+def over_pages(self, q, k, v, place, table, size):
+  torch._check(table.shape[0] == q.shape[0])
+  positions = place[:, None]
+  where = paged.operator()(positions, table, PAGE), None, positions % PAGE
+  ATEN.index_put_(self.keys, where, k.transpose(1, 2))
+  ATEN.index_put_(self.values, where, v.transpose(1, 2))
+  keys, values = (paged.read(cache, table) for cache in (self.keys, self.values))
+  at, query = torch.arange(table.shape[1] * PAGE)[None, None, None], place[:, None, None, None]
+  seen = at <= query
+  if size:
+    seen = seen & (at > query - size)
+  return SDPA(q, keys, values, seen, enable_gqa=True)
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-5), (torch.bfloat16, 3e-2)])
+@pytest.mark.parametrize("function", [pages, window_of_pages])
+@pytest.mark.parametrize("parts", [1, 4])
+def test_a_cache_in_pages(function, parts, dtype, tolerance, tmp_path, monkeypatch):
+  torch.manual_seed(0)
+  monkeypatch.setattr(step_launch, "_KEYS_OF_A_PART", 16)
+  monkeypatch.setattr(step_launch, "_MOST_PARTS", parts)
+  calls = [
+    call(2, [5, 40], torch.tensor([[3, 0, 0], [7, 1, 4]]), dtype=dtype),
+    call(2, [15, 47], torch.tensor([[3, 0, 0], [7, 1, 4]]), dtype=dtype),
+    # A second page; a page that both have; a batch that takes no part.
+    call(3, [16, 33, 64], torch.tensor([[3, 6, 0], [3, 1, 4], [0, 0, 0]]), dtype=dtype),
+    call(1, [1], torch.tensor([[8, 8]]), dtype=dtype),
+    call(4, [31, 47, 0, 17], torch.tensor([[3, 6, 0], [7, 1, 4], [5, 0, 0], [2, 5, 0]]),
+         dtype=dtype),
+  ]
+  model = model_of(function, 9, PAGE, dtype=dtype)
+  columns = torch.export.Dim("columns", min=1, max=4)
+  text = check(tmp_path, model, calls, (*[{0: B}] * 6, {0: B, 1: columns}), tolerance, "table")
+  assert re.search(r"launch \S*attention_step_\S*pages", text)
+  assert "index out of bounds: 0 <= page < 9" in text
+
+
+def test_a_page_that_the_cache_does_not_have(tmp_path):
+  """It is not written, and its rows are not seen."""
+  torch.manual_seed(0)
+  model = model_of(pages, 4, PAGE)
+  before = copy.deepcopy(model)
+  first = call(1, [20], torch.tensor([[1, 3]]))
+  last = call(1, [20], torch.tensor([[1, 2]]))
+  calls = [first, call(1, [20], torch.tensor([[1, 4]])), call(1, [3], torch.tensor([[-1, 0]])), last]
+  names = (*NAMES[:6], "table")
+  found = computed(model, calls[0], None, [dict(zip(names, each)) for each in calls], tmp_path)
+  before(*first)
+  close(next(iter(found[-1].values())), before(*last))
 
 
 @pytest.mark.parametrize("heads, group", [(2, 3), (1, 1)])

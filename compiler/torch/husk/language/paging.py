@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from ..attention import paged
 from ..errors import Unsupported
 from ..exporter import Function
 from . import decoder
@@ -33,11 +34,8 @@ class PagedStep(decoder.Step):
   def take(self, positions: torch.Tensor, table: torch.Tensor) -> None:
     """Begins a call with tokens at `positions` (rows x tokens)."""
     self.positions, self.table = positions, table
-    columns = positions // PAGE
-    rows = torch.arange(table.shape[0], device=table.device)[:, None]
-    there = torch.ops.aten.index(table, (rows, columns.clamp(max=table.shape[1] - 1)))
     # Tokens beyond the table, which no token sees, go to page 0.
-    self._pages = torch.where(columns < table.shape[1], there, 0)
+    self._pages = paged.operator()(positions, table, PAGE)
     self._offsets = positions % PAGE
     self.span = table.shape[1] * PAGE
 
@@ -45,8 +43,7 @@ class PagedStep(decoder.Step):
     return self._pages, None, self._offsets
 
   def read(self, buffer: torch.Tensor) -> torch.Tensor:
-    pages: torch.Tensor = torch.ops.aten.index(buffer, (self.table,))
-    return pages.transpose(1, 2).flatten(2, 3)
+    return paged.read(buffer, self.table)
 
 
 class PagedDecoder(decoder.Decoder):
