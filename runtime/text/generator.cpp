@@ -305,9 +305,10 @@ const Sequence* Generator::leader(const Sequence& sequence) const {
   for (const Sequence* other : slots_) {
     if (!other || other->request != sequence.request || other->count || other->is_paused) continue;
     const int64_t more_tokens = other->taken - first->taken,
-                  more_pages = pages_.exist() ? pages_.count_of(static_cast<size_t>(other->slot)) -
-                                                    pages_.count_of(static_cast<size_t>(first->slot))
-                                              : 0;
+                  more_pages = pages_.exist()
+                                   ? pages_.count_of(static_cast<size_t>(other->slot)) -
+                                         pages_.count_of(static_cast<size_t>(first->slot))
+                                   : 0;
     const int64_t more = more_tokens ? more_tokens : more_pages;
     if (more > 0 || (more == 0 && other->slot < first->slot)) first = other;
   }
@@ -382,8 +383,8 @@ Status Generator::take_chunk(Sequence& sequence, husk_error* error) {
   const Request& request = *sequence.request;
   HUSK_TRY(copy_prefix(sequence, error));
   const bool is_behind = sequence.is_behind;
-  const auto total =
-      is_behind ? sequence.length() - 1 : static_cast<int64_t>(request.prompt.size());
+  const auto total = is_behind ? sequence.length() - 1
+                               : static_cast<int64_t>(request.prompt.size());
   const int64_t position = sequence.taken;
   int64_t count = total - position < chunk_ ? total - position : chunk_;
   // Tokens that must not come as the first one are those of `prefill`, which takes two and more.

@@ -52,8 +52,7 @@ class Generator {
   void pause(Sequence& sequence);
   bool seat(const Sequence& sequence, size_t slot, int64_t* reused);
   bool resume();
-  Status share(size_t source, Sequence& to, int64_t count, int64_t least_copied,
-               husk_error* error);
+  Status share(size_t source, Sequence& to, int64_t count, int64_t least_copied, husk_error* error);
   void reserve_next();
   int64_t reserve_drafts(const Sequence& sequence, int64_t most);
   Status take_prompts(husk_error* error);

@@ -12,9 +12,8 @@ namespace husk::text {
 namespace {
 
 bool is_younger(const Sequence& one, const Sequence& other) {
-  return one.request->number != other.request->number
-             ? one.request->number > other.request->number
-             : one.sample > other.sample;
+  return one.request->number != other.request->number ? one.request->number > other.request->number
+                                                      : one.sample > other.sample;
 }
 
 }  // namespace

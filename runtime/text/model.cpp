@@ -234,8 +234,7 @@ Status Model::allocate_pages(husk_error* error) {
   HUSK_TRY(slot_pages_.resize(count, error));
   HUSK_TRY(table_.resize(count, error));
   HUSK_TRY(device_has_.reserve(count, error));
-  return to_status(
-      husk_engine_alloc(engine_, count * sizeof(int64_t), &device_table_, error));
+  return to_status(husk_engine_alloc(engine_, count * sizeof(int64_t), &device_table_, error));
 }
 
 Status Model::allocate_controls(husk_error* error) {
@@ -416,8 +415,8 @@ Status Model::upload_pages(int64_t first, int64_t rows, int64_t end, int64_t* si
   const auto width = static_cast<size_t>(sizes[1]);
   const size_t count = static_cast<size_t>(rows) * width;
   for (int64_t row = 0; row < rows; ++row) {
-    memcpy(table_.data() + static_cast<size_t>(row) * width, slot_pages_.data() + (first + row) * columns(),
-           width * sizeof(int64_t));
+    memcpy(table_.data() + static_cast<size_t>(row) * width,
+           slot_pages_.data() + (first + row) * columns(), width * sizeof(int64_t));
   }
   const size_t bytes = count * sizeof(int64_t);
   if (device_has_.size() == count && memcmp(device_has_.data(), table_.data(), bytes) == 0) {

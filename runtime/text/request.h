@@ -18,10 +18,10 @@ struct Sequence {
   Sequence* next = nullptr;  // the one that waits for a slot after this one
   uint32_t sample = 0;
   bool has_ended = false;
-  int32_t slot = -1;                     // while it has one
-  int32_t token = -1;                    // the last one
-  int64_t taken = 0;                     // how many tokens of the prompt the cache has
-  int64_t reused = 0;                    // how many of them it had before
+  int32_t slot = -1;   // while it has one
+  int32_t token = -1;  // the last one
+  int64_t taken = 0;   // how many tokens of the prompt the cache has
+  int64_t reused = 0;  // how many of them it had before
   // With pages: whether it waits for some, and whether the cache lacks tokens of a text that has
   // begun. Then `taken` counts all tokens but the last one.
   bool is_paused = false, is_behind = false;

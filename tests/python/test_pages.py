@@ -1,5 +1,5 @@
-"""Language models whose caches are in pages: functions against those of slots, and texts of requests
-that share pages, wait for them and give them away."""
+"""Language models whose caches are in pages: functions against those of slots, and texts of
+requests that share pages, wait for them and give them away."""
 
 import json
 import subprocess
@@ -151,8 +151,13 @@ def test_texts_of_the_generator_in_c(model, artifact, words):
   prompts = [beginning[:n] + random_tokens(n, m) for n, m in ((0, 3), (90, 5), (70, 20), (130, 2))]
   prompts += [beginning[:100], beginning[:100], random_tokens(3, 64), beginning[:64]]
   requests = [
-    {"tokens": prompt, "max_new_tokens": 50, "join": 3 * i, "samples": 1 + (i == 5),
-     "speculate": 4 * (i % 2)}
+    {
+      "tokens": prompt,
+      "max_new_tokens": 50,
+      "join": 3 * i,
+      "samples": 1 + (i == 5),
+      "speculate": 4 * (i % 2),
+    }
     for i, prompt in enumerate(prompts)
   ]
   found, counts = generated_in_c(artifact, requests, *words)
@@ -179,8 +184,6 @@ def test_what_pages_do_not_do_is_refused(monkeypatch, tmp_path):
 
 def test_the_command_takes_pages(monkeypatch, tmp_path):
   taken = {}
-  monkeypatch.setattr(
-    "husk.language.command.export", lambda *_, **words: taken.update(words)
-  )
+  monkeypatch.setattr("husk.language.command.export", lambda *_, **words: taken.update(words))
   assert command.main(["llm", "model.gguf", "-o", str(tmp_path / "a.husk"), "--pages", "12"]) == 0
   assert taken["pages"] == 12

@@ -136,8 +136,9 @@ static void follow_pages(int32_t* cache, const int64_t* table, int64_t columns, 
   follow(row, count, columns * LM_PAGE, next, logits);
 }
 
-/* (tokens, cache, count, position, table, columns, next, logits). Each token has a page. Tokens of a
- * text are taken again, and some may be LM_FORBIDDEN, so that four in a row make the run fail. */
+/* (tokens, cache, count, position, table, columns, next, logits). Each token has a page. Tokens of
+ * a text are taken again, and some may be LM_FORBIDDEN, so that eight in a row make the run fail.
+ */
 int32_t prefill_paged(void** params) {
   int forbidden = 0;
   const int64_t* tokens = POINTER(const int64_t, 0);
@@ -147,7 +148,7 @@ int32_t prefill_paged(void** params) {
   for (int64_t i = 0; i < count; ++i) {
     int32_t* to = place(cache, table, columns, position + i);
     forbidden = tokens[i] == LM_FORBIDDEN ? forbidden + 1 : 0;
-    if (forbidden == 4) return 1;
+    if (forbidden == 8) return 1;
     if (to < cache + LM_PAGE) return 2;
     *to = entry(tokens[i], 0);
   }
@@ -155,8 +156,8 @@ int32_t prefill_paged(void** params) {
   return 0;
 }
 
-/* (tokens, positions, cache, rows, several, table, columns, next, logits). The first token of a slot
- * that takes part has a page. */
+/* (tokens, positions, cache, rows, several, table, columns, next, logits). The first token of a
+ * slot that takes part has a page. */
 int32_t verify_paged(void** params) {
   int32_t* cache = POINTER(int32_t, 2);
   const int64_t several = VALUE(int64_t, 4), columns = VALUE(int64_t, 6);

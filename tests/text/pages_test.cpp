@@ -1,11 +1,12 @@
 // The generator with caches in pages, whose kernels fail if a token has no page.
+#include "text/pages.h"
+
 #include <gtest/gtest.h>
 
 #include <random>
 
 #include "../runtime/counting_malloc.h"
 #include "requests.h"
-#include "text/pages.h"
 
 namespace {
 
@@ -233,7 +234,8 @@ TEST(Pages, the_youngest_text_gives_its_own_away) {
   // The first request goes on with each step.
   for (size_t tokens = 0; answers[0].texts[0].reason == HUSK_TEXT_GOES_ON;) {
     step(generator);
-    EXPECT_EQ(answers[0].texts[0].tokens.size() - tokens, answers[0].texts[0].tokens.empty() ? 0 : 1 + (tokens == 0));
+    EXPECT_EQ(answers[0].texts[0].tokens.size() - tokens,
+              answers[0].texts[0].tokens.empty() ? 0 : 1 + (tokens == 0));
     tokens = answers[0].texts[0].tokens.size();
   }
   EXPECT_LT(answers[2].texts[0].tokens.size(), 60u);
@@ -289,14 +291,15 @@ TEST(Pages, a_step_allocates_nothing) {
 TEST(Pages, a_file_has_those_of_one_sequence) {
   husk_error error;
   husk_generator* none = nullptr;
-  EXPECT_EQ(LoadedModel({.pages = LM_COLUMNS - 1})
-                .create(HUSK_GENERATOR_OPTIONS_INIT, &none, &error),
-            HUSK_INVALID_FILE);
+  EXPECT_EQ(
+      LoadedModel({.pages = LM_COLUMNS - 1}).create(HUSK_GENERATOR_OPTIONS_INIT, &none, &error),
+      HUSK_INVALID_FILE);
   EXPECT_STREQ(error.text,
                "the file is no language model, since it lacks pages for a sequence of max_tokens: "
                "`python -m husk llm` exports one");
-  EXPECT_EQ(LoadedModel({.pages = 40, .page = 0}).create(HUSK_GENERATOR_OPTIONS_INIT, &none, &error),
-            HUSK_INVALID_FILE);
+  EXPECT_EQ(
+      LoadedModel({.pages = 40, .page = 0}).create(HUSK_GENERATOR_OPTIONS_INIT, &none, &error),
+      HUSK_INVALID_FILE);
 }
 
 }  // namespace

@@ -192,8 +192,9 @@ def test_a_cache_in_pages(function, parts, dtype, tolerance, tmp_path, monkeypat
     # A second page; a page that both have; a batch that takes no part.
     call(3, [16, 33, 64], torch.tensor([[3, 6, 0], [3, 1, 4], [0, 0, 0]]), dtype=dtype),
     call(1, [1], torch.tensor([[8, 8]]), dtype=dtype),
-    call(4, [31, 47, 0, 17], torch.tensor([[3, 6, 0], [7, 1, 4], [5, 0, 0], [2, 5, 0]]),
-         dtype=dtype),
+    call(
+      4, [31, 47, 0, 17], torch.tensor([[3, 6, 0], [7, 1, 4], [5, 0, 0], [2, 5, 0]]), dtype=dtype
+    ),
   ]
   model = model_of(function, 9, PAGE, dtype=dtype)
   columns = torch.export.Dim("columns", min=1, max=4)
@@ -209,7 +210,12 @@ def test_a_page_that_the_cache_does_not_have(tmp_path):
   before = copy.deepcopy(model)
   first = call(1, [20], torch.tensor([[1, 3]]))
   last = call(1, [20], torch.tensor([[1, 2]]))
-  calls = [first, call(1, [20], torch.tensor([[1, 4]])), call(1, [3], torch.tensor([[-1, 0]])), last]
+  calls = [
+    first,
+    call(1, [20], torch.tensor([[1, 4]])),
+    call(1, [3], torch.tensor([[-1, 0]])),
+    last,
+  ]
   names = (*NAMES[:6], "table")
   found = computed(model, calls[0], None, [dict(zip(names, each)) for each in calls], tmp_path)
   before(*first)

@@ -8,8 +8,8 @@ have `--use` of all positions,
 
 - the bytes of the caches of a session, and how much the memory of the process has grown after a
   step in which all slots have `--use` of their tokens;
-- the milliseconds of a step with that many tokens in each slot, and with one slot alone, of programs
-  that take turns, and pages divided by slots.
+- the milliseconds of a step with that many tokens in each slot, and with one slot alone, of
+  programs that take turns, and pages divided by slots.
 
 The logits of both are compared, too. Needs transformers."""
 

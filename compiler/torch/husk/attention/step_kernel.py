@@ -13,15 +13,16 @@ import triton.language as tl
 
 
 @triton.jit
-def attention_step(q, k, v, new_k, new_v, cosine, sine, positions, table, mask, out, parts, weights,
-                   counters, husk_asserts, factor: tl.constexpr, keys,
+def attention_step(q, k, v, new_k, new_v, cosine, sine, positions, table, mask, out, parts,
+                   weights, counters, husk_asserts, factor: tl.constexpr, keys,
                    q_batch, q_head, k_batch, k_head, k_row, v_batch, v_head, v_row,
                    new_k_batch, new_k_head, new_v_batch, new_v_head,
-                   cosine_batch, sine_batch, position_batch, table_batch, mask_batch, mask_head, mask_column,
+                   cosine_batch, sine_batch, position_batch, table_batch,
+                   mask_batch, mask_head, mask_column,
                    out_batch, out_head, HEADS: tl.constexpr, GROUP: tl.constexpr,
                    GROUP_WIDTH: tl.constexpr, CAPACITY: tl.constexpr, PAGES: tl.constexpr,
-                   FROM_END: tl.constexpr,
-                   ASSERT: tl.constexpr, BOUND: tl.constexpr, WINDOW: tl.constexpr,
+                   FROM_END: tl.constexpr, ASSERT: tl.constexpr,
+                   BOUND: tl.constexpr, WINDOW: tl.constexpr,
                    SPLITS: tl.constexpr, SPLITS_WIDTH: tl.constexpr, LEAST: tl.constexpr,
                    SIZE: tl.constexpr, V_SIZE: tl.constexpr, PRECISION: tl.constexpr,
                    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):

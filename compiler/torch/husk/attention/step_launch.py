@@ -138,10 +138,11 @@ def _pass_parts(call: launch.Call, attention: launch.AttentionCall, parts: int) 
   call.pointer("parts", results, "fp32")
   call.pointer("weights", launch.Memory.new(body, "attention_weights", sizes), "fp32")
   # A cache that is not in pages has a row for each batch, or more.
-  rows, *_ = shape_of_rank_4(attention.key)[0]
+  rows: int | None = int(shape_of_rank_4(attention.key)[0][0])
   if attention.node.table is not None:
     rows = launch.most(body, attention.batches)
-  count = int(rows) * attention.heads
+  assert rows is not None  # _parts has seen to it
+  count = rows * attention.heads
   counters = body.constants.counters(count)
   call.pointer(
     "counters", launch.Memory(counters, sympy.Integer(0), sympy.Integer(4 * count), True), "i32"

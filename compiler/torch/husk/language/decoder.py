@@ -106,7 +106,7 @@ class Decoder(torch.nn.Module):
     self.takes_last = "logits_to_keep" in parameters
     if self.cache_name not in parameters:
       raise no_decoder(model, "takes no cache of keys and values")
-    self._step: Step = self._new_step()
+    self._step: Any = self._new_step()
     self._step.max_tokens = max_tokens
     # torch takes a size for at least 2: one of 1 or 2 would be a constant.
     self.rows = 3 if slots == 2 else slots

@@ -1,6 +1,6 @@
-"""`PagedDecoder`: a language model whose keys and values are in pages. A page has the keys and values
-of PAGE positions of one sequence, or of several that begin alike. Whoever runs the functions says
-by a table which pages a sequence has, so that memory follows the tokens that are there."""
+"""`PagedDecoder`: a language model whose keys and values are in pages. A page has those of PAGE
+positions of one sequence, or of several that begin alike. The functions take tables, which say
+which pages a sequence has, so that memory follows the tokens that are there."""
 
 from __future__ import annotations
 
@@ -51,8 +51,6 @@ class PagedDecoder(decoder.Decoder):
 
   The caches have a row for each of `pages` pages, and page 0 besides, which belongs to no sequence:
   tokens that no token sees are written there."""
-
-  _step: PagedStep
 
   def __init__(
     self, model: Any, slots: int, max_tokens: int, dtype: torch.dtype | None, pages: int
@@ -149,9 +147,7 @@ class PagedDecoder(decoder.Decoder):
       else:
         args = (tokens, one.args[1], torch.ones(len(tokens), 2, dtype=torch.int64))
         shape = {**(sizes["positions"] or {}), 1: columns}
-      result[name] = Function(
-        self, args, dynamic_shapes={**sizes, "table": shape}, method=name
-      )
+      result[name] = Function(self, args, dynamic_shapes={**sizes, "table": shape}, method=name)
     if "copy" in functions:
       auto = torch.export.Dim.AUTO
       result["copy"] = Function(
