@@ -90,6 +90,7 @@ class Program:
   """A session of a file, with the same functions for both. Pages are in an order of their own."""
 
   def __init__(self, path):
+    self.before = resident()
     program = husk.load(path)
     texts = program.metadata()
     described = json.loads(texts["husk.text.model"])
@@ -137,19 +138,21 @@ class Program:
 
 
 def fill(program, used):
-  """Takes `used` tokens into each slot. Returns by how much the process has grown."""
-  before = resident()
+  """Takes `used` tokens into each slot, and one more."""
   for slot in range(program.slots):
     program.prefill(tokens_of(slot, used), slot)
   program.decode(np.arange(program.slots), [used] * program.slots)
-  return resident() - before
 
 
-def measure(programs, used):
-  print(f"{programs['slots'].slots} slots x {programs['slots'].most} tokens, {used} in use")
-  for name, one in programs.items():
-    grown = fill(one, used)
-    print(f"{name}: caches {one.bytes / 1e6:.1f} MB, process + {grown / 1e6:.1f} MB")
+def measure(paths, use):
+  programs = {}
+  for name, path in paths.items():
+    one = programs[name] = Program(path)
+    used = int(one.most * use)
+    fill(one, used)
+    grown = resident() - one.before
+    print(f"{name}: {one.slots} slots x {one.most} tokens, {used} in use")
+    print(f"  caches {one.bytes / 1e6:.1f} MB, process + {grown / 1e6:.1f} MB")
   for rows in (programs["slots"].slots, 1):
     times = {name: [] for name in programs}
     for run in range(RUNS + 1):
@@ -169,9 +172,10 @@ def difference(results):
   return np.abs(one - other).max() / np.abs(one).max()
 
 
-def check(programs, paths, used):
+def check(paths, use):
   """Whether functions and texts of both files are equal."""
-  both, slots = list(programs.values()), programs["slots"].slots
+  both = [Program(path) for path in paths.values()]
+  slots, used = both[0].slots, int(both[0].most * use)
   lengths = [max(used - 37 * slot, 3) for slot in range(slots)]
   found = {
     "prefill": max(
@@ -196,7 +200,7 @@ def check(programs, paths, used):
   print(
     "largest differences of logits:", {name: float(f"{one:.2g}") for name, one in found.items()}
   )
-  limit = TOLERANCES[programs["slots"].dtype]
+  limit = TOLERANCES[both[0].dtype]
   is_equal = max(found.values()) <= limit
 
   texts, paused = {}, 0
@@ -246,11 +250,9 @@ def main():
     export(paths["pages"], options, max(count, -(-options.tokens // 64)))
   if options.dry:
     return 0
-  programs = {name: Program(path) for name, path in paths.items()}
-  used = int(programs["slots"].most * options.use)
   if options.check:
-    return 0 if check(programs, paths, used) else 1
-  measure(programs, used)
+    return 0 if check(paths, options.use) else 1
+  measure(paths, options.use)
   return 0
 
 

@@ -4,8 +4,9 @@ written, and how a program reads such a cache.
 A cache has pages x heads x positions of a page x elements. A table has the numbers of the pages of
 each batch, in the order of its positions. A program writes the tokens of a call with `index_put_`
 at (pages_of(positions, table, size), :, positions % size), and reads all positions of the table by
-`index(cache, [table]).transpose(1, 2).flatten(2, 3)`. On the host and for many queries that read is
-a copy; the kernel of a step (step.py) reads the pages where they are."""
+`index(cache, [table]).transpose(1, 2).flatten(2, 3)`. On the host (`in_place`), and in the kernel
+of a step on CUDA targets (step.py), attention reads the pages where they are. Elsewhere that read
+is a copy."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from ..inductor import graphs, own_operators
+from .codes import between, writes
 
 if TYPE_CHECKING:
   import torch
@@ -47,6 +49,42 @@ def read(cache: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
 
   pages: torch.Tensor = torch.ops.aten.index(cache, (table,))
   return pages.transpose(1, 2).flatten(2, 3)
+
+
+def in_place(call: torch.fx.Node, arguments: dict[str, Any]) -> dict[str, torch.fx.Node]:
+  """What a call of attention takes instead of keys and values, and their scales, that it reads by
+  one table: the caches, and `table`. It is empty if they are something else. The arguments of the
+  call are not changed."""
+  names = [name for name in ("key", "value", "key_scales", "value_scales") if name in arguments]
+  reads = {name: read_of(_unconverted(arguments[name])) for name in names}
+  found: dict[str, torch.fx.Node] = {}
+  indices: list[torch.fx.Node] = []
+  for name, read in reads.items():
+    if read is None:
+      return {}
+    nodes, table = read
+    if found.setdefault("table", table) is not table:
+      return {}
+    indices.append(nodes[-1])
+    found[name] = nodes[-1].args[0]  # type: ignore[assignment]
+  table_value = found["table"].meta["val"]
+  if arguments["causal"] or str(table_value.dtype) != "torch.int64" or table_value.dim() != 2:
+    return {}
+  # The program may write the caches, of which it has made a copy that attention would not read.
+  return {} if any(map(writes, between(indices, call))) else found
+
+
+def _unconverted(node: torch.fx.Node) -> torch.fx.Node:
+  """A node without conversions to its own type."""
+  import torch
+
+  aten = torch.ops.aten
+  while node.target in (aten.to.dtype, aten.to.dtype_layout, aten._to_copy.default):
+    before: Any = node.args[0]
+    if before.meta["val"].dtype != node.meta["val"].dtype:
+      break
+    node = before
+  return node
 
 
 @dataclasses.dataclass(frozen=True)
