@@ -177,7 +177,7 @@ def test_what_pages_do_not_do_is_refused(monkeypatch, tmp_path):
   with pytest.raises(Unsupported, match="pages=9: files with adapters have no pages yet"):
     husk.language.export(model, path, pages=9, max_tokens=64, adapters=1)
   monkeypatch.setattr(paging.PagedDecoder, "has_states", True)
-  with pytest.raises(Unsupported, match="'small' keeps states, which are no positions"):
+  with pytest.raises(Unsupported, match="'small' keeps states, and files with"):
     with exporting.decoder_of(model, 2, 64, None, pages=3):
       pass
 

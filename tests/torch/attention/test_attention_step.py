@@ -4,6 +4,7 @@ with it compute by Triton's interpreter."""
 import copy
 import re
 
+import husk
 import pytest
 import torch
 from cuda_numerics import close, computed
@@ -220,6 +221,51 @@ def test_a_page_that_the_cache_does_not_have(tmp_path):
   found = computed(model, calls[0], None, [dict(zip(names, each)) for each in calls], tmp_path)
   before(*first)
   close(next(iter(found[-1].values())), before(*last))
+
+
+def pages_of_codes(self, q, k, v, place, table):
+  positions = place[:, None]
+  where = paged.operator()(positions, table, PAGE), None, positions % PAGE
+  for name, new in (("keys", k), ("values", v)):
+    ATEN.index_put_(getattr(self, name), where, new.round().to(torch.int8).transpose(1, 2))
+    ATEN.index_put_(getattr(self, f"{name}_scales"), where, new[..., 0].abs().transpose(1, 2))
+  keys, values = (
+    paged.read(codes, table).float() * paged.read(scales, table).unsqueeze(-1)
+    for codes, scales in ((self.keys, self.keys_scales), (self.values, self.values_scales))
+  )
+  seen = torch.arange(table.shape[1] * PAGE)[None, None, None] <= place[:, None, None, None]
+  return SDPA(q, keys, values, seen, enable_gqa=True)
+
+
+def pages_that_change(self, q, k, v, place, table):
+  """Attention does not see what the program writes after it has read the pages."""
+  keys, values = (paged.read(cache, table) for cache in (self.keys, self.values))
+  self.keys.zero_()
+  return SDPA(q, keys, values, enable_gqa=True) + k.sum() + v.sum() + place.sum()
+
+
+def two_tables(self, q, k, v, place, table):
+  keys, values = paged.read(self.keys, table), paged.read(self.values, table + 1)
+  return SDPA(q, keys, values, enable_gqa=True) + k.sum() + v.sum() + place.sum()
+
+
+def test_the_host_reads_pages_where_they_are(tmp_path):
+  torch.manual_seed(0)
+  args = call(2, [5, 20], torch.tensor([[3, 0], [7, 1]]))
+  model = model_of(pages, 9, PAGE)
+  text = husk.write(model, args, tmp_path / "pages", targets=("host:avx2",)).read_text()
+  assert '"husk::attention_pages"' in text and "flash_attention" not in text
+  scales = {f"{name}_scales": torch.rand(9, 2, PAGE) for name in ("keys", "values")}
+  codes = {name: torch.zeros(9, 2, PAGE, 16, dtype=torch.int8) for name in ("keys", "values")}
+  args = *args[:4], args[-1]
+  model = FunctionModule(pages_of_codes, **codes, **scales)
+  text = husk.write(model, args, tmp_path / "codes", targets=("host:avx2",)).read_text()
+  assert '"husk::attention_pages"' in text and "attention_codes" not in text
+  for function in (pages_that_change, two_tables):
+    model = model_of(function, 9, PAGE)
+    folder = tmp_path / function.__name__
+    text = husk.write(model, args, folder, targets=("host:avx2",)).read_text()
+    assert "attention_pages" not in text and "flash_attention" in text
 
 
 @pytest.mark.parametrize("heads, group", [(2, 3), (1, 1)])

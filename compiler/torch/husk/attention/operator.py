@@ -411,7 +411,8 @@ def _node_class() -> Any:
 
   class Attention(ir.ExternKernel):
     """A call of attention. `inputs` are query, key, value and, if there are, the scales of keys and
-    values, the mask and the table of pages; `outputs` are the result and, if it is used, the log-sum-exp."""
+    values, the mask and the table of pages; `outputs` are the result and, if it is used, the
+    log-sum-exp."""
 
     def __init__(
       self,

@@ -59,8 +59,8 @@ class PagedDecoder(decoder.Decoder):
     self.pages = pages
     if self.has_states:
       raise Unsupported(
-        f"the architecture {model.config.model_type!r} keeps states, which are no positions that "
-        "pages could have",
+        f"pages={pages}: the architecture {model.config.model_type!r} keeps states, and files with "
+        "states have no pages yet",
         remedy="leave pages out (--pages)",
       )
 
