@@ -3,6 +3,7 @@ with it compute by Triton's interpreter."""
 
 import copy
 import re
+import sys
 
 import husk
 import pytest
@@ -10,6 +11,7 @@ import torch
 from cuda_numerics import close, computed
 from function_module import FunctionModule
 from husk.attention import bounds, operator, paged, step, step_launch
+from husk.language import caches, hooks, paging
 from torch.nn import functional as F
 
 SDPA = F.scaled_dot_product_attention
@@ -221,6 +223,37 @@ def test_a_page_that_the_cache_does_not_have(tmp_path):
   found = computed(model, calls[0], None, [dict(zip(names, each)) for each in calls], tmp_path)
   before(*first)
   close(next(iter(found[-1].values())), before(*last))
+
+
+def language_model(self, q, k, v, place, cosine, sine, table):
+  """As `decode` of a language model with pages (language/paging.py)."""
+  torch._check(table.shape[0] == q.shape[0])
+  step = paging.PagedStep()
+  step.take(place[:, None], table)
+  layer = hooks.SlotLayer(step, caches.Kept(self.keys), caches.Kept(self.values))
+  keys, values = layer.update(turned(k, cosine, sine), v)
+  seen = hooks.mask(
+    q.shape[0],
+    1,
+    layer.get_mask_sizes(1)[0],
+    lambda row, head, query, key: key <= query,
+    layer.get_seq_length(),
+  )
+  return hooks.attention(None, turned(q, cosine, sine), keys, values, seen, q.shape[-1] ** -0.5)[0]
+
+
+def test_language_models_with_pages(tmp_path, monkeypatch):
+  torch.manual_seed(0)
+  monkeypatch.setattr(sys.modules[__name__], "PAGE", paging.PAGE)
+  calls = [
+    call(3, [5, 63, 128], torch.tensor([[3, 0], [5, 1], [0, 0]])),
+    call(3, [6, 64, 127], torch.tensor([[3, 0], [5, 2], [1, 4]])),
+    call(1, [70], torch.tensor([[3, 1]])),
+  ]
+  columns = torch.export.Dim("columns", min=1, max=3)
+  shapes = *[{0: B}] * 6, {0: B, 1: columns}
+  text = check(tmp_path, model_of(language_model, 6, paging.PAGE), calls, shapes, last="table")
+  assert re.search(r"launch \S*attention_step_\S*pages", text)
 
 
 def pages_of_codes(self, q, k, v, place, table):
