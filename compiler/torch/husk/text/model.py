@@ -462,14 +462,14 @@ class Model:
         ready = self._ready()
     if not ready:
       return
-    for request in ready:
-      request.taken += 1
     by_row: list[Request | None] = [None] * (max(one.slot for one in ready) + 1)
     for request in ready:
       by_row[request.slot] = request
     found, logits = self._run_decode(
       {one.slot: (one.tokens[-1], len(one.prompt) + len(one.tokens) - 1) for one in ready}, by_row
     )
+    for request in ready:
+      request.taken += 1
     self._add(by_row, found, logits)
 
   def _ready(self) -> list[Request]:
