@@ -11,12 +11,12 @@
 namespace husk::cuda {
 
 struct DeviceGroup {
-  Nccl nccl;        // `library` is null if there is none, or it is not open yet
-  Meeting meeting;  // of ranks that have joined without NCCL
-  bool has_chosen;  // whether to use NCCL: it was opened, or it never is
-  bool is_over;     // the group has failed
-  ncclComm_t comm;  // null after that, and without NCCL
-  bool is_own;      // false if the application brought the communicator
+  Nccl nccl;                         // `library` is null if there is none, or it is not open yet
+  Meeting meeting;                   // of ranks that have joined without NCCL
+  bool has_chosen;                   // whether to use NCCL: it was opened, or it never is
+  bool is_over;                      // the group has failed
+  ncclComm_t comm;                   // null after that, and without NCCL
+  bool is_own;                       // false if the application brought the communicator
   uint32_t rank, world, timeout_ms;  // the rank is the place among those of the group
   Peers peers;
   CUdeviceptr memory;     // a record for each rank, of gather_records
