@@ -8,16 +8,16 @@
 
 namespace husk::port_test {
 
-// How the ranks of a group reach each other.
-enum class Way { nccl, memory, meeting };
+// How the ranks of a group reach each other; `late` is by a meeting, and by NCCL when it is needed.
+enum class Way { nccl, memory, meeting, late };
 
 class CudaParts : public CudaGroup, public testing::WithParamInterface<Way> {
  protected:
   void SetUp() override {
     setenv("FAKE_PEERS", GetParam() == Way::nccl ? "0" : "1", 1);
     CudaGroup::SetUp();
-    if (IsSkipped() || GetParam() != Way::meeting) return;
-    ASSERT_EQ(cuda::make_meeting_id(&id, &error), HUSK_OK) << error.text;
+    if (IsSkipped() || GetParam() == Way::nccl || GetParam() == Way::memory) return;
+    ASSERT_EQ(cuda::make_meeting_id(&id, GetParam() == Way::late, &error), HUSK_OK) << error.text;
   }
   void TearDown() override {
     CudaGroup::TearDown();
@@ -84,12 +84,17 @@ class CudaParts : public CudaGroup, public testing::WithParamInterface<Way> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(By, CudaParts, testing::Values(Way::nccl, Way::memory, Way::meeting),
-                         [](const auto& way) {
-                           return std::string(way.param == Way::nccl     ? "NCCL"
-                                              : way.param == Way::memory ? "TheirMemory"
-                                                                         : "AMeeting");
-                         });
+std::string name_of(const testing::TestParamInfo<Way>& way) {
+  switch (way.param) {
+    case Way::nccl: return "NCCL";
+    case Way::memory: return "TheirMemory";
+    case Way::meeting: return "AMeeting";
+    case Way::late: return "NCCLOpenedLate";
+  }
+  return {};
+}
+INSTANTIATE_TEST_SUITE_P(By, CudaParts,
+                         testing::Values(Way::nccl, Way::memory, Way::meeting, Way::late), name_of);
 
 TEST_P(CudaParts, RowsAndColumnsOfAMesh) {
   on_ranks(4, [&](uint32_t rank) {
