@@ -70,7 +70,7 @@ void* open_shared_object(const std::vector<char>& bytes) {
 CUresult load_text(CUlibrary* out, const char* text, CUjit_option* options, void** values,
                    unsigned int count) {
   Library* library = make<Library>();
-  library->exchanges = has_peers() && strstr(text, ".entry husk_exchange(");
+  library->exchanges = strstr(text, ".entry husk_exchange(");
   library->late_error = library->exchanges         ? CUDA_SUCCESS
                         : strstr(text, ".version") ? CUDA_ERROR_JIT_COMPILER_NOT_FOUND
                                                    : CUDA_ERROR_INVALID_IMAGE;

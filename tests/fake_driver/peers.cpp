@@ -1,6 +1,6 @@
 // Memory that processes share (cuIpcGetMemHandle), and the port's kernel that exchanges tensors
-// through it. Both exist only with FAKE_PEERS=1; otherwise no device can reach the memory of
-// another one.
+// through it. Without FAKE_PEERS=1 no device can reach the memory of another one, and the kernel
+// adds residuals only.
 #include "peers.h"
 
 #include <fcntl.h>
@@ -69,7 +69,7 @@ int share(const Allocation& allocation) {
 
 // The parameters of the kernel.
 struct Exchange {
-  uint64_t in, out, workspaces[8], counters, stop, in_step, out_step;
+  uint64_t in, out, residual, workspaces[8], counters, stop, in_step, out_step;
   uint32_t bytes, block_units, rank, world, kind, how;
   float scale;
   uint32_t narrow, blocks;
@@ -77,17 +77,19 @@ struct Exchange {
 
 Exchange read_launch(const Launch& launch) {
   Exchange e = {};
-  void* const fields[] = {&e.in,      &e.out,      &e.workspaces, &e.counters,    &e.stop,
-                          &e.in_step, &e.out_step, &e.bytes,      &e.block_units, &e.rank,
-                          &e.world,   &e.kind,     &e.how,        &e.scale,       &e.narrow};
+  void* const fields[] = {&e.in,       &e.out,         &e.residual, &e.workspaces,
+                          &e.counters, &e.stop,        &e.in_step,  &e.out_step,
+                          &e.bytes,    &e.block_units, &e.rank,     &e.world,
+                          &e.kind,     &e.how,         &e.scale,    &e.narrow};
   for (size_t i = 0; i < std::size(fields); ++i)
     memcpy(fields[i], launch.bytes.data() + launch.offsets[i], kExchangeParams[i]);
   e.blocks = launch.grid[0];
   const uint64_t most = uint64_t{e.blocks} * e.block_units * 8;
+  if (e.world == 1) e.rank = 0;
   if (e.world > 8 || e.blocks > 64 || e.block_units > 2048 || e.bytes > most)
     violation("husk_exchange: %u bytes of %u ranks, %u blocks of %u units", e.bytes, e.world,
               e.blocks, e.block_units);
-  if (!e.narrow && (e.in | e.out | e.in_step | e.out_step) % 8)
+  if (!e.narrow && (e.in | e.out | e.residual | e.in_step | e.out_step) % 8)
     violation("husk_exchange: an address is no multiple of 8");
   return e;
 }
@@ -148,7 +150,7 @@ bool have_all_come(const Exchange& e) {
 }
 
 bool is_stopped(const Exchange& e) {
-  return *reinterpret_cast<volatile const uint32_t*>(e.stop) != 0;
+  return e.stop && *reinterpret_cast<volatile const uint32_t*>(e.stop) != 0;
 }
 
 using Time = std::chrono::steady_clock::time_point;
@@ -183,11 +185,12 @@ float combine(uint32_t how, float a, float b) {
   }
 }
 
-// Reduces a unit, of which each rank has `words`.
-void reduce(const Exchange& e, const uint32_t (*words)[2], char* out, uint32_t size) {
+// Reduces a unit, of which each rank has `words`, and adds what the residual has at byte `at`.
+void reduce(const Exchange& e, const uint32_t (*words)[2], uint32_t at, uint32_t size) {
   constexpr Number kKinds[] = {Number::f32, Number::f16, Number::bf16};
   const Number type = kKinds[e.kind];
-  uint32_t result[2] = {};
+  uint32_t result[2] = {}, residual[2] = {};
+  if (e.residual) memcpy(residual, reinterpret_cast<const char*>(e.residual) + at, size);
   for (uint32_t i = 0; i < 8 / width(type); ++i) {
     float all = 0;
     for (uint32_t rank = 0; rank < e.world; ++rank) {
@@ -195,8 +198,12 @@ void reduce(const Exchange& e, const uint32_t (*words)[2], char* out, uint32_t s
       all = rank == 0 ? one : combine(e.how, all, one);
     }
     store(type, result, i, all * e.scale);
+    if (e.residual)
+      store(
+          type, result, i,
+          static_cast<float>(load(type, result, i)) + static_cast<float>(load(type, residual, i)));
   }
-  memcpy(out, result, size);
+  memcpy(reinterpret_cast<char*>(e.out) + at, result, size);
 }
 
 void read_parts(const Exchange& e) {
@@ -213,10 +220,10 @@ void read_parts(const Exchange& e) {
       if (e.out_step)
         memcpy(reinterpret_cast<char*>(e.out + rank * e.out_step) + at, words[rank], size);
     }
-    if (!e.out_step) reduce(e, words, reinterpret_cast<char*>(e.out) + at, size);
+    if (!e.out_step) reduce(e, words, at, size);
     return true;
   });
-  for (uint32_t block = 0; block < e.blocks; ++block) ++*counter(e, block);
+  for (uint32_t block = 0; block < e.blocks && e.world > 1; ++block) ++*counter(e, block);
 }
 
 }  // namespace
@@ -229,7 +236,8 @@ void fill_exchange(const Call& call, const Launch& launch, Task* task) {
   const uint64_t out_bytes = e.out_step ? e.out_step * e.world : e.bytes;
   check_range(call, e.in, in_bytes, "what husk_exchange reads");
   check_range(call, e.out, out_bytes, "what husk_exchange writes");
-  task->memory.push_back(e.workspaces[e.rank]);
+  if (e.residual) check_range(call, e.residual, e.bytes, "the residual of husk_exchange");
+  if (e.world > 1) task->memory.push_back(e.workspaces[e.rank]);
   task->begin = [e] { write_parts(e); };
   task->work = [e] { read_parts(e); };
   task->state = [e, since = std::make_shared<Time>()] { return state_of(e, since.get()); };

@@ -9,8 +9,8 @@ namespace fake {
 bool has_peers();
 
 // The bytes of the parameters of husk_exchange.
-constexpr uint32_t kExchangeParams[] = {8, 8, 64, 8, 8, 8, 8, 4,
-                                        4, 4, 4,  4, 4, 4, 4, FAKE_PARAMS_END};
+constexpr uint32_t kExchangeParams[] = {
+    8, 8, 8, 64, 8, 8, 8, 8, 4, 4, 4, 4, 4, 4, 4, 4, FAKE_PARAMS_END};
 
 // Makes a task of a launch of the kernel: it writes to the other ranks, and then it waits for what
 // they write, without end if they do not.

@@ -2,6 +2,7 @@
 
   python tests/gpu/decoder.py [--dry] [--folder DIR] [--target cuda:h200] [--layers 16]
                               [--words 32000] [--formats none,int8,int4] [--tokens 512]
+                              [--sequences 1] [--tiles 16]
 
 The decoder has the sizes of Llama 3.2 1B (2048 wide, 32 heads of 64, 8 of them of keys, 8192 wide
 in between), and keeps its keys and values for `tokens` positions as state. A call takes a token and
@@ -35,7 +36,7 @@ def turned(x, cosine, sine):
 
 
 class Layer(nn.Module):
-  def __init__(self, tokens):
+  def __init__(self, tokens, sequences):
     super().__init__()
     self.q = nn.Linear(WIDTH, HEADS * SIZE, bias=False)
     self.k = nn.Linear(WIDTH, KEYS * SIZE, bias=False)
@@ -46,28 +47,35 @@ class Layer(nn.Module):
     self.down = nn.Linear(BETWEEN, WIDTH, bias=False)
     self.before, self.after = nn.RMSNorm(WIDTH), nn.RMSNorm(WIDTH)
     for name in ("keys", "values"):
-      self.register_buffer(name, torch.zeros(1, KEYS, tokens, SIZE))
+      self.register_buffer(name, torch.zeros(sequences, KEYS, tokens, SIZE))
 
   def forward(self, x, place, mask, cosine, sine):
     h = self.before(x)
+    count = len(x)
     q, k, v = (
-      product(h).view(1, 1, -1, SIZE).transpose(1, 2) for product in (self.q, self.k, self.v)
+      product(h).view(count, 1, -1, SIZE).transpose(1, 2) for product in (self.q, self.k, self.v)
     )
-    self.keys.index_copy_(2, place, turned(k, cosine, sine))
-    self.values.index_copy_(2, place, v)
+    k = turned(k, cosine, sine)
+    if count == 1:
+      self.keys.index_copy_(2, place, k)
+      self.values.index_copy_(2, place, v)
+    else:
+      where = (torch.arange(count, device=x.device)[:, None], None, place[:, None])
+      for kept, new in ((self.keys, k), (self.values, v)):
+        torch.ops.aten.index_put_(kept, where, new.transpose(1, 2))
     h = F.scaled_dot_product_attention(
       turned(q, cosine, sine), self.keys, self.values, mask, enable_gqa=True
     )
-    x = x + self.o(h.transpose(1, 2).reshape(1, 1, -1))
+    x = x + self.o(h.transpose(1, 2).reshape(count, 1, -1))
     h = self.after(x)
     return x + self.down(F.silu(self.gate(h)) * self.up(h))
 
 
 class Decoder(nn.Module):
-  def __init__(self, layers, words, tokens):
+  def __init__(self, layers, words, tokens, sequences):
     super().__init__()
     self.words = nn.Embedding(words, WIDTH)
-    self.layers = nn.ModuleList(Layer(tokens) for _ in range(layers))
+    self.layers = nn.ModuleList(Layer(tokens, sequences) for _ in range(layers))
     self.norm = nn.RMSNorm(WIDTH)
     self.head = nn.Linear(WIDTH, words, bias=False)
     rates = 500000.0 ** (-torch.arange(0, SIZE, 2) / SIZE)
@@ -77,31 +85,33 @@ class Decoder(nn.Module):
 
   def forward(self, token, place):
     x = self.words(token)
-    mask = torch.arange(len(self.cosines), device=token.device)[None, :] <= place[:, None]
-    cosine, sine = self.cosines[place], self.sines[place]
+    places = torch.arange(len(self.cosines), device=token.device)
+    mask = places[None, None, None, :] <= place[:, None, None, None]
+    cosine, sine = (rows[place][:, None, None, :] for rows in (self.cosines, self.sines))
     for layer in self.layers:
       x = layer(x, place, mask, cosine, sine)
     return self.head(self.norm(x)).argmax(-1)
 
 
-def make(options):
+def make(options, sequences):
   torch.manual_seed(0)
-  return Decoder(options.layers, options.words, options.tokens).bfloat16().eval()
+  return Decoder(options.layers, options.words, options.tokens, sequences).bfloat16().eval()
 
 
-def inputs(device="cpu"):
-  return torch.zeros(1, 1, dtype=torch.long, device=device), torch.zeros(
-    1, dtype=torch.long, device=device
-  )
+def inputs(sequences, device="cpu"):
+  token = torch.arange(sequences, dtype=torch.long, device=device)[:, None]
+  return token, torch.zeros(sequences, dtype=torch.long, device=device)
 
 
-def export(path, options, format):
+def export(path, options, format, sequences, tiles):
   import husk
+  from husk.cuda import few_rows
 
+  few_rows.MOST_ROWS_OF_A_TILE = tiles
   began = time.time()
   husk.export(
-    make(options),
-    inputs(),
+    make(options, sequences),
+    inputs(sequences),
     path,
     targets=[options.target],
     tune="heuristic",
@@ -155,51 +165,60 @@ def main():
   arguments.add_argument("--words", type=int, default=32000)
   arguments.add_argument("--tokens", type=int, default=512)
   arguments.add_argument("--formats", default="none,int8,int4")
+  arguments.add_argument("--sequences", default="1")
+  arguments.add_argument("--tiles", default="16")
   options = arguments.parse_args()
   folder = options.folder or pathlib.Path(tempfile.mkdtemp(prefix="husk-decoder-"))
   folder.mkdir(parents=True, exist_ok=True)
-  formats = options.formats.split(",")
-  paths = {format: folder / f"decoder.{format}.husk" for format in formats}
+  cases = [
+    (format, sequences, tiles)
+    for sequences in map(int, options.sequences.split(","))
+    for tiles in map(int, options.tiles.split(",") if sequences > 1 else ["1"])
+    for format in options.formats.split(",")
+  ]
+  paths = {case: folder / f"decoder.{'.'.join(map(str, case))}.husk" for case in cases}
   with concurrent.futures.ProcessPoolExecutor(
-    len(formats), multiprocessing.get_context("spawn")
+    len(cases), multiprocessing.get_context("spawn")
   ) as pool:
     futures = {
-      format: pool.submit(export, path, options, format)
-      for format, path in paths.items()
+      case: pool.submit(export, path, options, *case)
+      for case, path in paths.items()
       if not path.exists()
     }
-    for format, future in futures.items():
-      size = paths[format].stat().st_size if not future.exception() else 0
-      print(f"{format}: exported in {future.result():.1f} s, {size:,} bytes", flush=True)
+    for case, future in futures.items():
+      size = paths[case].stat().st_size if not future.exception() else 0
+      print(f"{case}: exported in {future.result():.1f} s, {size:,} bytes", flush=True)
   if options.dry:
     return 0
   import husk
 
   print(torch.cuda.get_device_name())
   plain = None
-  for format, path in paths.items():
+  for (format, sequences, tiles), path in paths.items():
     session = husk.load(path, device="cuda").session(mode="graph")
-    token, place = inputs("cuda")
+    token, place = inputs(sequences, "cuda")
     place += 16
+    if sequences > 1:
+      place = torch.linspace(16, options.tokens - 1, sequences, device="cuda").long()
     took = measure(lambda session=session, token=token, place=place: session(token, place))
     reads = time_of_a_read(bytes_of(options, format))
     plain = plain or took
     print(
-      f"{format:6}{took:9.1f} us a step, a read {reads:8.1f} us, {took / reads:.2f} of it, "
-      f"{took / plain:.2f} of {formats[0]}",
+      f"{format:6}{sequences:3} sequences, tiles of {tiles:2} rows {took:9.1f} us a step, "
+      f"a read {reads:8.1f} us, {took / reads:.2f} of it, {took / plain:.2f} of the first row",
       flush=True,
     )
     if format == "none":
-      model = make(options).cuda()
+      model = make(options, sequences).cuda()
       session = husk.load(path, device="cuda").session(mode="graph")
-      token, equal = inputs("cuda")[0], 0
+      token, equal = inputs(sequences, "cuda")[0], 0
       for step in range(16):
-        place = torch.tensor([step], device="cuda")
+        place = torch.full((sequences,), step, device="cuda")
         with torch.no_grad():
           right = model(token, place)
-        equal += int(torch.equal(session(token, place), right))
+        equal += int((session(token, place) == right).sum())
         token = right
-      print(f"{equal} of 16 tokens are those of eager mode", flush=True)
+      print(f"{equal} of {16 * sequences} tokens are those of eager mode", flush=True)
       del model
   return 0
 

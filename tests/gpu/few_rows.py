@@ -1,6 +1,7 @@
-"""Layers of one row as one launch (cuda/few_rows.py): their values on a GPU.
+"""Layers of 1 to 16 rows as one launch (cuda/few_rows.py, rows): their values on a GPU.
 
   python tests/gpu/few_rows.py [--dry] [--folder DIR] [--target cuda:h200] [--size 2048] [--seeds 8]
+                               [--only NAME]
 
 Two kinds of models run, for each dtype and kind of codes: what a layer of a decoder does with a
 token, and layers of codes behind a norm, two of them with a gate. A row has the largest relative
@@ -37,16 +38,30 @@ CODES = {
 
 
 def models(size):
-  """(name, model, dtype of the rows, results in float64)"""
+  """(name, model, dtype of the rows, their number, results in float64)"""
+
+  def exactly(model, x):
+    return model.double()(x.double())
+
   for dtype in (torch.bfloat16, torch.float16, torch.float32):
     model = layers.Layer(size, 4 * size, (True, False, True), layers.Steps, F.silu).to(dtype).eval()
-    yield f"layer, {str(dtype)[6:]}", model, dtype, lambda model, x: model.double()(x.double())
+    yield f"layer, {str(dtype)[6:]}", model, dtype, 1, exactly
+  for rows, bias, norm, activation in (
+    (2, (False, False, False), layers.Steps, F.silu),
+    (7, (True, False, True), layers.Eps, layers.GELU),
+    (8, (False, True, False), layers.Steps, F.silu),
+    (11, (False, False, True), torch.nn.LayerNorm, F.relu),
+    (16, (True, True, True), layers.Steps, torch.sigmoid),
+  ):
+    for dtype in (torch.bfloat16, torch.float16):
+      model = layers.Layer(size, 4 * size + 8, bias, norm, activation).to(dtype).eval()
+      yield f"layer, {rows} rows, {str(dtype)[6:]}", model, dtype, rows, exactly
   for name, codes in CODES.items():
     for dtype in (torch.bfloat16, torch.float16):
       model = layers.Quantized(size, True, **codes).eval()
       model.norm.to(dtype)
       model.norm.weight.data /= 128  # so that no product of two layers is too large for f16
-      yield f"{name}, {str(dtype)[6:]}", model, dtype, lambda model, x: model.exact(x)
+      yield f"{name}, {str(dtype)[6:]}", model, dtype, 1, lambda model, x: model.exact(x)
 
 
 def relative_error(values, right):
@@ -55,7 +70,7 @@ def relative_error(values, right):
   ]
 
 
-def compared(path, model, exact, size, dtype, seeds):
+def compared(path, model, exact, size, dtype, rows, seeds):
   """The row of a model, and whether it is right."""
   program = husk.load(path, device="cuda")
   sessions = [program.session(mode=mode) for mode in ("list", "graph")]
@@ -63,7 +78,7 @@ def compared(path, model, exact, size, dtype, seeds):
   ours, of_eager, is_equal = [], [], True
   for seed in range(seeds):
     # Numbers below 1, so that no result is too large for f16.
-    x = torch.rand(1, 1, size, generator=torch.Generator().manual_seed(seed)) - 0.5
+    x = torch.rand(rows, 1, size, generator=torch.Generator().manual_seed(seed)) - 0.5
     x = x.to(dtype).cuda()
     results = [[one.clone() for one in session(x)] for session in sessions]
     is_equal &= all(torch.equal(*pair) for pair in zip(*results))
@@ -85,19 +100,22 @@ def main():
   parser.add_argument("--target", default="cuda:h200")
   parser.add_argument("--size", type=int, default=2048)
   parser.add_argument("--seeds", type=int, default=8)
+  parser.add_argument("--only", default="", help="a part of the names of the models to take")
   options = parser.parse_args()
   folder = options.folder or pathlib.Path(tempfile.mkdtemp(prefix="husk-few-rows-"))
   folder.mkdir(parents=True, exist_ok=True)
   few_rows.LEAST_BYTES = 0
   wrong = 0
-  for number, (name, model, dtype, exact) in enumerate(models(options.size)):
+  for number, (name, model, dtype, rows, exact) in enumerate(models(options.size)):
+    if options.only not in name:
+      continue
     path = folder / f"{number}.husk"
     if not path.exists():
-      x = torch.zeros(1, 1, options.size, dtype=dtype)
+      x = torch.zeros(rows, 1, options.size, dtype=dtype)
       husk.export(model, (x,), path, targets=[options.target], tune="heuristic")
     if options.dry:
       continue
-    text, is_right = compared(path, model, exact, options.size, dtype, options.seeds)
+    text, is_right = compared(path, model, exact, options.size, dtype, rows, options.seeds)
     wrong += not is_right
     print(f"{name:32} {text}", flush=True)
   print(

@@ -1,15 +1,18 @@
 """Collective operators on several devices, beside torch.distributed: equal results, times, and what
 happens to the other ranks if one fails.
 
-python3 tests/gpu/several.py [--device cuda|cpu] [--ranks 2] [--without-nccl] [PART...]
+python3 tests/gpu/several.py [--device cuda|cpu] [--ranks 2] [--one-machine | --without-nccl]
+                             [PART...]
 PART: values, groups, times, failures; all of them by default
 
 Each rank is a process. Values are compared with those of torch.distributed (NCCL, or gloo on the
-CPU); sums of floats of two ranks are exact, so all must be equal. Times are for one all-reduce
-inside a CUDA graph of 20. `groups` are calls of some of the ranks: of pairs, of every other rank,
-of all in the opposite order, and of one alone. --without-nccl gives the ranks an id as the port
-makes it where there is no NCCL; what it refuses then is counted. It needs huskc and the extension
-of Python in a build, and torch."""
+CPU); sums of floats of two ranks are exact, so all must be equal. An all-reduce with a residual is
+compared with one without, to which torch adds the residual. Times are for one all-reduce inside a
+CUDA graph of 20, and for one with a residual against an all-reduce and a kernel that adds it.
+`groups` are calls of some of the ranks: of pairs, of every other rank, of all in the opposite
+order, and of one alone. --one-machine makes the id for ranks that open NCCL when an op needs it. --without-nccl gives the
+ranks an id as the port makes it where there is no NCCL; what it refuses then is counted. It needs
+huskc and the extension of Python in a build, and torch."""
 
 import argparse
 import functools
@@ -28,6 +31,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
+WITH_RESIDUAL = ("f32", "f16", "bf16")  # the dtypes whose all-reduce takes a residual on GPUs
 SIZES = (0, 1, 3, 17, 255, 1024, 4097, 65536, 100_003, 1 << 20, 5_000_001, 1 << 26)
 DTYPES = {
   "f32": torch.float32,
@@ -48,11 +52,11 @@ REDUCTIONS = {
 }
 
 
-def text(device, ranks, rank, functions, own="a"):
+def text(device, ranks, rank, functions, own="a", kernels=()):
   """A program for a rank: `functions` are (name, lines of its body with the buffers x and y, the
   rank of y's size relative to x, dtype)."""
   target = 'gpu cuda "sm_90a"' if device == "cuda" else 'gpu host "x86-64"'
-  lines = ["hir 1", f'world {ranks} rank {rank} set "{own * 64}"', f"target {target}"]
+  lines = ["hir 1", f'world {ranks} rank {rank} set "{own * 64}"', f"target {target}", *kernels]
   for name, dtype, numerator, denominator, body in functions:
     width = {"f32": 4, "f64": 8, "f16": 2, "bf16": 2, "i8": 1, "u8": 1, "i32": 4, "i64": 8}[dtype]
     lines += [
@@ -88,6 +92,28 @@ def collectives(dtype, ranks):
         [f'extern "husk::all_reduce" ({x}, "{how}", [{everyone}], {y}, {order})'],
       )
     )
+  if dtype in WITH_RESIDUAL:
+    # The residual lies one element behind the beginning of its buffer.
+    width = 4 if dtype == "f32" else 2
+    residual = f"read tensor r {dtype} [n] [1]"
+    shifted = f"read tensor s {dtype} [n] [1] offset 1"
+    prepared = [
+      f"buffer r bytes mul(n, {width}) align 256",
+      f"buffer s bytes mul(add(n, 1), {width}) align 256",
+      "copy (write r, read x)",
+      f"copy (write s[{width}, mul(n, {width})], read x)",
+    ]
+    for how, operand in (("sum", residual), ("avg", residual), ("sum", shifted)):
+      name = f"residual_{how}" + ("_shifted" if operand is shifted else "")
+      found.append(
+        (
+          *(name, dtype, 1, 1),
+          [
+            *prepared,
+            f'extern "husk::all_reduce" ({x}, "{how}", [{everyone}], {y}, {order}, {operand})',
+          ],
+        )
+      )
   found.append(
     (
       *("all_gather", dtype, ranks, 1),
@@ -132,6 +158,67 @@ def calls_of_group(dtype, group):
   ]
 
 
+# to[i] += residual[i], words of f32 or pairs of bf16.
+ADDITION = """.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry add(.param .u64 to, .param .u64 residual, .param .u32 n)
+{
+  .reg .pred p;
+  .reg .u32 i, j, k;
+  .reg .b32 a, b;
+  .reg .u64 at, x, y;
+  .reg .f32 s, t, u, v;
+  griddepcontrol.launch_dependents;
+  griddepcontrol.wait;
+  mov.u32 i, %ctaid.x;
+  mov.u32 j, %ntid.x;
+  mov.u32 k, %tid.x;
+  mad.lo.u32 i, i, j, k;
+  ld.param.u32 k, [n];
+  setp.ge.u32 p, i, k;
+  @p bra DONE;
+  ld.param.u64 x, [to];
+  ld.param.u64 y, [residual];
+  mul.wide.u32 at, i, 4;
+  add.u64 x, x, at;
+  add.u64 y, y, at;
+  ld.global.b32 a, [x];
+  ld.global.b32 b, [y];
+  SUM
+  st.global.b32 [x], a;
+DONE:
+  ret;
+}
+"""
+SUMS = {
+  "f32": "mov.b32 s, a; mov.b32 t, b; add.rn.f32 s, s, t; mov.b32 a, s;",
+  "bf16": "shl.b32 j, a, 16; shl.b32 k, b, 16; mov.b32 s, j; mov.b32 t, k; add.rn.f32 s, s, t; "
+  "and.b32 a, a, 0xffff0000; and.b32 b, b, 0xffff0000; mov.b32 u, a; mov.b32 v, b; "
+  "add.rn.f32 u, u, v; cvt.rn.bf16x2.f32 a, u, s;",
+}
+
+
+def with_residuals(dtype, ranks, count, is_one_call):
+  """`count` times an all-reduce and the addition of a residual, which are one call or two."""
+  everyone = ", ".join(map(str, range(ranks)))
+  width = 4 if dtype == "f32" else 2
+  words = f"floordiv(mul(n, {width}), 4)"
+  more = f", read tensor r {dtype} [n] [1]" if is_one_call else ""
+  body = [f"buffer {name} bytes mul(n, {width}) align 256" for name in ("r", "t", "u")]
+  body += ["copy (write r, read x)", "copy (write t, read x)"]
+  for number in range(count):
+    one, other = ("t", "u") if number % 2 == 0 else ("u", "t")
+    body.append(
+      f'extern "husk::all_reduce" (read tensor {one} {dtype} [n] [1], "avg", [{everyone}], '
+      f"write tensor {other} {dtype} [n] [1], write tensor order u8 [1] [1]{more})"
+    )
+    if not is_one_call:
+      grid = f"(floordiv(add({words}, 127), 128), 1, 1)"
+      body.append(f"launch add grid {grid} (both {other}, read r, {words})")
+  return [("forward", dtype, 1, 1, [*body, f"copy (write y, read {other})"])]
+
+
 def chained(dtype, ranks, count):
   """`count` all-reduces in memory of the program."""
   everyone = ", ".join(map(str, range(ranks)))
@@ -169,7 +256,7 @@ def begin(rank, options, port):
 
 
 def engine_of(rank, options, device, world=None, seconds=60):
-  own = [husk.group_id(options.device) if rank == 0 else None]
+  own = [husk.group_id(options.device, one_machine=options.one_machine) if rank == 0 else None]
   if options.without_nccl:
     own = [b"huskmeet" + os.urandom(16) + bytes(104)]
   dist.broadcast_object_list(own, src=0)
@@ -228,7 +315,11 @@ def values(rank, options, port, folder):
         if name in ("reduce_scatter", "all_to_all"):
           size = size // options.ranks * options.ranks
         x = numbers(torch_dtype, size, rank, device)
-        wanted = reference(name, x, options)
+        if name.startswith("residual_"):
+          x = torch.randn(size, device=device).to(torch_dtype)
+          wanted = program.functions[f"all_reduce_{name.split('_')[1]}"](x) + x
+        else:
+          wanted = reference(name, x, options)
         try:
           results = [function(x).clone() for _ in range(2)]
         except husk.UnsupportedError:
@@ -291,6 +382,38 @@ def median(call, count=30):
   return sorted(found)[count // 2]
 
 
+def times_with_residuals(rank, options, engine, device, folder, dtype, kind):
+  count, sessions = 20, []
+  pathlib.Path(folder, f"{dtype}.rank{rank}.ptx").write_text(ADDITION.replace("SUM", SUMS[dtype]))
+  for is_one_call in (True, False):
+    functions = with_residuals(dtype, options.ranks, count, is_one_call)
+    kernels = (
+      ()
+      if is_one_call
+      else (
+        f'image kernels gpu ptx "{dtype}.rank{rank}.ptx"',
+        'kernel add kernels "add" (ptr, ptr, i32) block 128 1 1 pdl_wait_first',
+      )
+    )
+    file = compile_text(
+      folder,
+      f"residual{is_one_call}_{dtype}.rank{rank}",
+      text(options.device, options.ranks, rank, functions, kernels=kernels),
+    )
+    sessions.append(husk.load(file, engine=engine).session())
+  lines = []
+  for size in (4096, 8192, 65536, 262144, 1 << 20):
+    x = numbers(kind, size // kind.itemsize, rank, device)
+    one, other = (session(x).clone() for session in sessions)
+    fused, apart = (median(functools.partial(session, x)) / count for session in sessions)
+    lines.append(
+      f"times: {dtype} {size} bytes with a residual: one call {fused * 1e6:.2f} us, an addition "
+      f"behind it {apart * 1e6:.2f} us, ratio {fused / apart:.3f}"
+      + ("" if torch.equal(one, other) else ", DIFFERENT results")
+    )
+  return lines
+
+
 def times(rank, options, port, folder):
   if options.device != "cuda":
     return
@@ -328,6 +451,7 @@ def times(rank, options, port, folder):
         f"{theirs * 1e6:.2f} us, ratio {own / theirs:.3f}"
       )
       del graph
+    lines += times_with_residuals(rank, options, engine, device, folder, dtype, kind)
   if rank == 0:
     print("\n".join(lines), flush=True)
   del program, session, engine
@@ -444,6 +568,7 @@ def main():
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
   parser.add_argument("--ranks", type=int, default=2)
+  parser.add_argument("--one-machine", action="store_true")
   parser.add_argument("--without-nccl", action="store_true")
   parser.add_argument("--bytes", type=int, default=1 << 28, help="the largest tensor")
   parser.add_argument("parts", nargs="*", default=list(PARTS))

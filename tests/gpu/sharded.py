@@ -2,7 +2,7 @@
 against one GPU, and against PyTorch on the same two.
 
   python tests/gpu/sharded.py [--layers 8] [--words 128256] [--tokens 4096] [--prompt 2048]
-                              [--folder DIR] [--target cuda:h200] [PART...]
+                              [--folder DIR] [--target cuda:h200] [--gemm cublaslt] [PART...]
 PART: decode, prompt, experts; all by default
 
 Each rank has half of the heads, of the MLP or of the experts, and of the words; two all-reduces a
@@ -13,6 +13,7 @@ is a process. A row has the milliseconds of a call, in a graph where there are g
 rank and with two, PyTorch's eager mode and torch.compile(mode="reduce-overhead") with two ranks,
 all in one run. The tokens of Husk on two ranks are compared with those of eager mode there.
 
+`--gemm cublaslt` gives the products of a prompt to cuBLASLt, which a step of decoding does not use.
 `--width`, `--device cpu` and `--target host:avx2` try the script without GPUs. An artifact that DIR
 has is not made again."""
 
@@ -249,6 +250,8 @@ def export(path, options, part, ranks):
   began = time.time()
   common = {"targets": [options.target], "tune": "heuristic"}
   sizes = sizes_of(options, part, ranks)
+  if part == "prompt":
+    common["gemm"] = options.gemm
   if ranks == 1:
     husk.export(Decoder(sizes, None).eval(), inputs(sizes), path, **common)
   else:
@@ -324,8 +327,9 @@ def rank_of_two(rank, options, part, path, port, results):
   mesh = dist.device_mesh.init_device_mesh(options.device, (2,))
   import husk
 
-  own = [husk.group_id(options.device) if rank == 0 else None]
+  own = [husk.group_id(options.device, one_machine=True) if rank == 0 else None]
   dist.broadcast_object_list(own, src=0)
+  dist.barrier()  # torch's communicator has its memory then
   session, before = opened(path, device, rank=rank, world=2, group=own[0])
   sizes = sizes_of(options, part, 2)
   args = inputs(sizes, device)
@@ -366,6 +370,7 @@ def main():
     parser.add_argument(f"--{name}", type=int)
   parser.add_argument("--folder", type=pathlib.Path)
   parser.add_argument("--target", default="cuda:h200")
+  parser.add_argument("--gemm", choices=("cublaslt",))
   parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
   parser.add_argument("--no-compile", action="store_true", help="leaves torch.compile out")
   parser.add_argument("parts", nargs="*", default=list(PARTS))

@@ -65,6 +65,17 @@ function sum {
 }
 )";
 
+// The same with a residual, which a third kernel computes: x / 2 + 1.
+std::string with_residual(std::string text) {
+  const auto replace = [&text](const char* old, const std::string& now) {
+    text.replace(text.find(old), strlen(old), now);
+  };
+  replace("buffer t", "buffer r bytes mul(n, 4) align 256\n    buffer t");
+  replace("launch", "launch shift grid (8, 1, 1) (read x, write r, 1, n)\n    launch");
+  replace("order u8 [1] [1])", "order u8 [1] [1], read tensor r f32 [n] [1])");
+  return text;
+}
+
 // One rank: an engine with a session.
 class Rank {
  public:
@@ -144,6 +155,8 @@ constexpr uint32_t kDeadline = 200;
 constexpr char kLate[] = "did not end within 200 ms, and was ended: another rank is late";
 constexpr char kNoMoreUse[] = "the group of ranks is of no more use";
 
+class OneMachine : public FakeTest, public testing::WithParamInterface<int32_t> {};
+
 class GroupTest : public FakeTest, public testing::WithParamInterface<int32_t> {
  protected:
   // Runs `body` on rank 0. Rank 1, a process, makes one run and is gone; from then on NCCL's work
@@ -220,10 +233,58 @@ TEST_P(GroupTest, ReleasesWithWorkInFlight) {
   with_endless_work([](Rank& rank) { ASSERT_EQ(rank.run(false), HUSK_OK) << rank.error.text; });
 }
 
+// Ranks of one machine open NCCL when a session is sized, so no capture begins with it. The kernel
+// of the port sums no ints: those that the bits of 1, 2 and 3 are.
+TEST_P(OneMachine, OpensNcclBeforeACapture) {
+  setenv("FAKE_PEERS", "1", 1);
+  husk_cuda_options options = HUSK_CUDA_OPTIONS_INIT;
+  options.one_machine = 1;
+  husk_port port = *husk_port_cuda();
+  port.user = &options;
+  husk_group_id id;
+  husk_error error = {};
+  ASSERT_EQ(husk_group_id_create(&port, &id, &error), HUSK_OK) << error.text;
+  std::string text = kSum;
+  for (size_t at; (at = text.find("tensor t f32")) != std::string::npos;)
+    text.replace(at, strlen("tensor t f32"), "tensor t i32");
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  {
+    Rank rank(child == 0, id, GetParam(), text);
+    ASSERT_NE(rank.session, nullptr) << rank.error.text;
+    EXPECT_EQ(fake.fake_calls("ncclCommInitRankConfig"), 0u);
+    for (uint32_t run = 0; run < 3; ++run) {
+      EXPECT_EQ(rank.run(true), HUSK_OK) << rank.error.text;
+      EXPECT_EQ(rank.y, (std::array<float, 3>{0x1p127f, 0, -0x1p-126f}));
+    }
+    EXPECT_EQ(fake.fake_calls("ncclCommInitRankConfig"), 1u);
+    EXPECT_EQ(rank.wait(), HUSK_OK) << rank.error.text;
+    husk_session_stats stats = HUSK_SESSION_STATS_INIT;
+    EXPECT_EQ(husk_session_stats_get(rank.session, 0, &stats, &rank.error), HUSK_OK);
+    EXPECT_EQ(stats.runs_as_graph, GetParam() == HUSK_MODE_GRAPH ? 3u : 0u);
+  }
+  unsetenv("FAKE_PEERS");
+  end_of(child);
+  EXPECT_EQ(fake.fake_live_objects(), 0u);
+}
+
 // x / 2 + 2 of both ranks, divided by 2, with NCCL and through the memory of the other rank.
-class Between : public FakeTest, public testing::WithParamInterface<bool> {};
+class Between : public FakeTest, public testing::WithParamInterface<bool> {
+ protected:
+  void exchange_between_kernels(const std::string& text, const std::array<float, 3>& y,
+                                uint64_t programmatic_edges);
+};
 
 TEST_P(Between, ExchangesLieBetweenKernels) {
+  exchange_between_kernels(kBetweenKernels, {2.5f, 3, 3.5f}, 2);
+}
+
+TEST_P(Between, ExchangesAddAResidual) {
+  exchange_between_kernels(with_residual(kBetweenKernels), {3.25f, 4, 4.75f}, 3);
+}
+
+void Between::exchange_between_kernels(const std::string& text, const std::array<float, 3>& y,
+                                       uint64_t programmatic_edges) {
   setenv("FAKE_PEERS", GetParam() ? "1" : "0", 1);
   husk_group_id id;
   husk_error error = {};
@@ -231,18 +292,18 @@ TEST_P(Between, ExchangesLieBetweenKernels) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   {
-    Rank rank(child == 0, id, HUSK_MODE_GRAPH, kBetweenKernels);
+    Rank rank(child == 0, id, HUSK_MODE_GRAPH, text);
     ASSERT_NE(rank.session, nullptr) << rank.error.text;
     for (uint32_t run = 0; run < 5; ++run) {
       fake.fake_schedule(run + 1, 30);
       EXPECT_EQ(rank.run(true), HUSK_OK) << rank.error.text;
-      EXPECT_EQ(rank.y, (std::array<float, 3>{2.5f, 3, 3.5f}));
+      EXPECT_EQ(rank.y, y);
     }
     EXPECT_EQ(rank.wait(), HUSK_OK) << rank.error.text;
     husk_session_stats stats = HUSK_SESSION_STATS_INIT;
     EXPECT_EQ(husk_session_stats_get(rank.session, 0, &stats, &rank.error), HUSK_OK);
     EXPECT_EQ(stats.runs_as_graph, 5u);
-    EXPECT_EQ(stats.programmatic_edges, 2u);
+    EXPECT_EQ(stats.programmatic_edges, programmatic_edges);
     // The port makes a node of a kernel of its own, and a graph in the graph of NCCL's calls.
     EXPECT_EQ(fake.fake_calls("cuGraphAddChildGraphNode"), GetParam() ? 0u : 1u);
     EXPECT_EQ(fake.fake_calls("cuGraphAddNode"), GetParam() ? 2u : 0u);
@@ -291,10 +352,11 @@ TEST_P(Between, ExchangesOfSomeRanksLieBetweenKernels) {
 INSTANTIATE_TEST_SUITE_P(, Between, testing::Bool(),
                          [](const auto& tested) { return tested.param ? "Memory" : "NCCL"; });
 
-INSTANTIATE_TEST_SUITE_P(, GroupTest, testing::Values(HUSK_MODE_LIST, HUSK_MODE_GRAPH),
-                         [](const auto& tested) {
-                           return tested.param == HUSK_MODE_LIST ? "List" : "Graph";
-                         });
+std::string mode_name(const testing::TestParamInfo<int32_t>& tested) {
+  return tested.param == HUSK_MODE_LIST ? "List" : "Graph";
+}
+INSTANTIATE_TEST_SUITE_P(, GroupTest, testing::Values(HUSK_MODE_LIST, HUSK_MODE_GRAPH), mode_name);
+INSTANTIATE_TEST_SUITE_P(, OneMachine, testing::Values(HUSK_MODE_LIST, HUSK_MODE_GRAPH), mode_name);
 
 }  // namespace
 }  // namespace husk::test

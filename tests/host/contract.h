@@ -52,4 +52,9 @@ inline std::vector<Entry> parse_contract(const std::string& text) {
   return entries;
 }
 
+inline bool has_entry(const std::vector<Entry>& entries, const char* name) {
+  return std::any_of(entries.begin(), entries.end(),
+                     [name](const Entry& entry) { return entry.name == name; });
+}
+
 }  // namespace husk::host_test

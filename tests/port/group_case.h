@@ -140,6 +140,50 @@ class CudaGroup : public OverFake {
     Vector<float> x = vector(HUSK_F32, std::vector<float>(static_cast<size_t>(size), 1));
     return call("husk::all_reduce", {x.arg(), text("sum"), ints(both), x.arg(), token()});
   }
+  // Sums with a residual, by the call that has it and by what is right: tensors of any alignment,
+  // the result apart or over the summed tensor.
+  void expect_residual(uint32_t rank, int64_t size) {
+    for (const int64_t begin : {0, 1}) {
+      for (const bool is_in_place : {false, true}) {
+        const auto whole = static_cast<size_t>(size + begin);
+        std::vector<float> content(whole), added(whole), right(whole, 7);
+        for (size_t i = 0; i < whole; ++i) {
+          content[i] = static_cast<float>(i % 7 + 1) * (rank == 0 ? 1.f : -2.f);
+          added[i] = static_cast<float>(i % 5) + 100;
+          if (i >= static_cast<size_t>(begin)) right[i] = added[i] - static_cast<float>(i % 7 + 1);
+        }
+        if (is_in_place && begin) right[0] = content[0];
+        Vector<float> x = vector<float>(HUSK_F32, content), residual = vector(HUSK_F32, added),
+                      y = is_in_place ? x : vector(HUSK_F32, std::vector<float>(whole, 7));
+        const Vector<float> result = y;
+        for (Vector<float>* one : {&x, &residual, &y}) {
+          one->memory += begin;
+          one->size = size;
+        }
+        expect_sum(x.arg(), y.arg(), residual.arg());
+        ASSERT_EQ(values(result), right) << size << " from " << begin;
+      }
+    }
+  }
+  // 1 is half of the distance of the numbers of a dtype at `large`: rounded to even, each sum is
+  // `large`, where one sum of all would be another number.
+  void expect_two_roundings(uint32_t rank, int32_t dtype, uint16_t large, uint16_t one) {
+    for (const size_t size : {1, 3, 4, 7, 1025}) {
+      const Vector<uint16_t> x = vector(dtype,
+                                        std::vector<uint16_t>(size, rank == 0 ? large : one)),
+                             residual = vector(dtype, std::vector<uint16_t>(size, one)),
+                             y = vector(dtype, std::vector<uint16_t>(size));
+      expect_sum(x.arg(), y.arg(), residual.arg());
+      ASSERT_EQ(values(y), std::vector<uint16_t>(size, large)) << size;
+    }
+  }
+  void expect_sum(const husk_op_arg& x, const husk_op_arg& y, const husk_op_arg& residual) {
+    for (const bool prepares : {true, false})
+      ASSERT_EQ(
+          call("husk::all_reduce", {x, text("sum"), ints(both), y, token(), residual}, prepares),
+          HUSK_OK)
+          << error.text;
+  }
   // Equal bytes of both ranks pass and others do not, and the group goes on.
   void expect_agreement(uint32_t rank) {
     uint8_t bytes[32] = {7};

@@ -76,6 +76,42 @@ TEST_P(CudaRanks, ComputesTogether) {
   });
 }
 
+// Sizes for the kernel of the port, and one for NCCL.
+TEST_P(CudaRanks, AddsAResidual) {
+  on_two_ranks([&](uint32_t rank) {
+    for (const int64_t size : {1, 2, 3, 8, 511, 1025, 30001, 200001, (1 << 18) + 3})
+      expect_residual(rank, size);
+    expect_two_roundings(rank, HUSK_F16, 0x6800, 0x3C00);   // 2048 and 1
+    expect_two_roundings(rank, HUSK_BF16, 0x4380, 0x3F80);  // 256 and 1
+    EXPECT_EQ(wait(), HUSK_OK) << error.text;
+  });
+}
+
+TEST_P(CudaRanks, RefusesAWrongResidual) {
+  on_two_ranks([&](uint32_t rank) {
+    if (rank == 1) return;
+    const Vector<float> x = vector<float>(HUSK_F32, {1, 2, 3}),
+                        two = vector<float>(HUSK_F32, {1, 2});
+    const Vector<double> large = vector<double>(HUSK_F64, {1, 2, 3});
+    const auto refused = [&](const husk_op_arg& self, const husk_op_arg& residual,
+                             husk_status status, const char* words) {
+      for (const bool prepares : {true, false}) {
+        EXPECT_EQ(call("husk::all_reduce", {self, text("sum"), ints(both), self, token(), residual},
+                       prepares),
+                  status);
+        EXPECT_TRUE(error_says(words)) << error.text;
+      }
+    };
+    refused(x.arg(), two.arg(), HUSK_INVALID_ARGUMENT, "residual another dtype or size");
+    refused(x.arg(), large.arg(), HUSK_INVALID_ARGUMENT, "residual another dtype or size");
+    refused(x.arg(), integer(1), HUSK_INVALID_ARGUMENT, "residual is not a tensor");
+    refused(large.arg(), large.arg(), HUSK_UNSUPPORTED, "residual is not f32, f16 or bf16, or");
+    EXPECT_EQ(call("husk::all_reduce",
+                   {x.arg(), text("sum"), ints(both), x.arg(), token(), x.arg(), x.arg()}),
+              HUSK_INVALID_ARGUMENT);
+  });
+}
+
 TEST_P(CudaRanks, ReducesOtherTypes) {
   on_two_ranks([&](uint32_t rank) {
     const auto reduce = [&](const char* how, const husk_op_arg& x) {

@@ -9,15 +9,16 @@
 namespace husk::port_test {
 
 // How the ranks of a group reach each other.
-enum class Way { nccl, memory, meeting };
+enum class Way { nccl, memory, meeting, late };  // late: NCCL where an op needs it
 
 class CudaParts : public CudaGroup, public testing::WithParamInterface<Way> {
  protected:
   void SetUp() override {
     setenv("FAKE_PEERS", GetParam() == Way::nccl ? "0" : "1", 1);
     CudaGroup::SetUp();
-    if (IsSkipped() || GetParam() != Way::meeting) return;
-    ASSERT_EQ(cuda::make_meeting_id(&id, &error), HUSK_OK) << error.text;
+    if (IsSkipped() || GetParam() == Way::nccl || GetParam() == Way::memory) return;
+    const bool may_have_nccl = GetParam() == Way::late;
+    ASSERT_EQ(cuda::make_meeting_id(&id, may_have_nccl, &error), HUSK_OK) << error.text;
   }
   void TearDown() override {
     CudaGroup::TearDown();
@@ -84,10 +85,12 @@ class CudaParts : public CudaGroup, public testing::WithParamInterface<Way> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(By, CudaParts, testing::Values(Way::nccl, Way::memory, Way::meeting),
+INSTANTIATE_TEST_SUITE_P(By, CudaParts,
+                         testing::Values(Way::nccl, Way::memory, Way::meeting, Way::late),
                          [](const auto& way) {
                            return std::string(way.param == Way::nccl     ? "NCCL"
                                               : way.param == Way::memory ? "TheirMemory"
+                                              : way.param == Way::late   ? "NCCLLate"
                                                                          : "AMeeting");
                          });
 

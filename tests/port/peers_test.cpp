@@ -69,6 +69,21 @@ TEST_F(CudaPeers, ExchangesWithoutNccl) {
   EXPECT_EQ(fake().calls("cuIpcCloseMemHandle"), 1u);
 }
 
+// The residual is added by the kernel that exchanges, or by the same kernel behind NCCL.
+TEST_F(CudaPeers, AddTheResidualInOneKernel) {
+  on_two_ranks([&](uint32_t rank) {
+    const uint64_t kernels = fake().calls("cuLaunchKernel");
+    const uint64_t calls = fake().calls("ncclAllReduce");
+    expect_residual(rank, 1025);
+    EXPECT_EQ(fake().calls("cuLaunchKernel"), kernels + 4);
+    EXPECT_EQ(fake().calls("ncclAllReduce"), calls);
+    expect_residual(rank, (1 << 18) + 3);
+    EXPECT_EQ(fake().calls("cuLaunchKernel"), kernels + 12);  // two pieces each
+    EXPECT_EQ(fake().calls("ncclAllReduce"), calls + 4);
+    EXPECT_EQ(wait(), HUSK_OK) << error.text;
+  });
+}
+
 TEST_F(CudaPeers, LargeTensorsAndOtherTypesGoThroughNccl) {
   on_two_ranks([&](uint32_t) {
     ASSERT_TRUE(has_peers());
@@ -115,10 +130,12 @@ TEST_F(CudaPeers, CanBeSwitchedOff) {
   husk_cuda_options options = HUSK_CUDA_OPTIONS_INIT;
   options.no_peer_memory = 1;
   open_with(options);
-  on_two_ranks([&](uint32_t) {
+  on_two_ranks([&](uint32_t rank) {
     EXPECT_FALSE(has_peers());
     EXPECT_EQ(sum(), HUSK_OK) << error.text;
     EXPECT_EQ(fake().calls("ncclAllReduce"), 1u);
+    expect_residual(rank, 5);
+    EXPECT_EQ(fake().calls("ncclAllReduce"), 5u);
     EXPECT_EQ(wait(), HUSK_OK) << error.text;
   });
 }
@@ -129,7 +146,7 @@ class CudaWithoutNccl : public CudaPeers {
   void SetUp() override {
     CudaPeers::SetUp();
     if (IsSkipped()) return;
-    ASSERT_EQ(cuda::make_meeting_id(&id, &error), HUSK_OK) << error.text;
+    ASSERT_EQ(cuda::make_meeting_id(&id, false, &error), HUSK_OK) << error.text;
   }
   void TearDown() override {
     EXPECT_EQ(fake().calls("ncclCommInitRankConfig"), 0u);
@@ -150,6 +167,7 @@ TEST_F(CudaWithoutNccl, ComputesTogether) {
       const float right = *how == 's' ? 3 : *how == 'a' ? 1.5f : strcmp(how, "min") == 0 ? 1 : 2;
       EXPECT_EQ(values(y), std::vector<float>(size, right)) << how;
     }
+    expect_residual(rank, static_cast<int64_t>(size));
     const Vector<int64_t> four = vector<int64_t>(HUSK_I64, {1, 2, 3 + int64_t(rank), 4}),
                           other = vector<int64_t>(HUSK_I64, {0, 0, 0, 0}),
                           eight = vector<int64_t>(HUSK_I64, std::vector<int64_t>(8));
@@ -169,8 +187,7 @@ TEST_F(CudaWithoutNccl, ComputesTogether) {
 }
 
 TEST_F(CudaWithoutNccl, RefusesWhatItCannotDo) {
-  on_two_ranks([&](uint32_t rank) {
-    if (rank == 1) return;
+  on_two_ranks([&](uint32_t) {
     const Vector<int32_t> x = vector<int32_t>(HUSK_I32, {1, 2, 3, 4});
     const std::vector<int64_t> uneven = {1, 3};
     const auto refused = [&](const char* name, const std::vector<husk_op_arg>& args) {
@@ -229,7 +246,7 @@ TEST_F(CudaWithoutNccl, MissesRanksThatDoNotCome) {
   EXPECT_TRUE(error_says("a group of 9 ranks without NCCL: it has at most 8")) << error.text;
   // Another world, and a rank that is there already.
   for (const uint32_t rank : {1u, 0u}) {
-    ASSERT_EQ(cuda::make_meeting_id(&id, &error), HUSK_OK);
+    ASSERT_EQ(cuda::make_meeting_id(&id, false, &error), HUSK_OK);
     const pid_t child = fork();
     ASSERT_GE(child, 0);
     const husk_status status = child == 0 ? join(0, 2, 1000) : join(rank, 2 + rank, 1000);
@@ -255,6 +272,105 @@ TEST_F(CudaWithoutNccl, NeedsTheMemoryOfTheOthers) {
   EXPECT_EQ(status, HUSK_UNSUPPORTED);
   EXPECT_TRUE(error_says("their devices do not reach the memory of each other; install NVIDIA's"))
       << error.text;
+  end_of(child);
+}
+
+// Ranks of one machine that open NCCL together, when an op is prepared that needs it.
+class CudaOfOneMachine : public CudaPeers {
+ protected:
+  void SetUp() override {
+    CudaPeers::SetUp();
+    if (IsSkipped()) return;
+    husk_cuda_options options = HUSK_CUDA_OPTIONS_INIT;
+    options.one_machine = 1;
+    ASSERT_EQ(port->group_id(&options, &id, &error), HUSK_OK) << error.text;
+  }
+  uint64_t communicators() { return fake().calls("ncclCommInitRankConfig"); }
+};
+
+TEST_F(CudaOfOneMachine, OpenNcclForLargeTensors) {
+  on_two_ranks([&](uint32_t rank) {
+    ASSERT_TRUE(has_peers());
+    EXPECT_EQ(sum(1 << 18), HUSK_OK) << error.text;
+    expect_residual(rank, 511);
+    expect_agreement(rank);
+    EXPECT_EQ(communicators(), 0u);
+    expect_residual(rank, (1 << 18) + 1);
+    EXPECT_EQ(communicators(), 1u);
+    EXPECT_EQ(fake().calls("ncclAllReduce"), 4u);
+    EXPECT_EQ(sum((1 << 18) + 1), HUSK_OK) << error.text;
+    EXPECT_EQ(communicators(), 1u);
+    expect_agreement(rank);
+    EXPECT_EQ(wait(), HUSK_OK) << error.text;
+  });
+  EXPECT_EQ(fake().live_objects(), 0u);
+}
+
+TEST_F(CudaOfOneMachine, OpenNcclForWhatTheKernelDoesNotDo) {
+  on_two_ranks([&](uint32_t) {
+    const Vector<int32_t> x = vector<int32_t>(HUSK_I32, {1});
+    for (const bool prepares : {true, false})
+      EXPECT_EQ(
+          call("husk::all_reduce", {x.arg(), text("sum"), ints(both), x.arg(), token()}, prepares),
+          HUSK_OK)
+          << error.text;
+    EXPECT_EQ(values(x), (std::vector<int32_t>{2}));
+    EXPECT_EQ(communicators(), 1u);
+    const Vector<int32_t> y = vector<int32_t>(HUSK_I32, {1});
+    EXPECT_EQ(call("husk::broadcast", {x.arg(), integer(1), ints(both), y.arg(), token()}), HUSK_OK)
+        << error.text;
+    EXPECT_EQ(values(y), (std::vector<int32_t>{2}));
+    EXPECT_EQ(wait(), HUSK_OK) << error.text;
+  });
+}
+
+// A rank that has no NCCL decides for all.
+TEST_F(CudaOfOneMachine, DoWithoutNcclTogether) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  husk_cuda_options options = HUSK_CUDA_OPTIONS_INIT;
+  if (child == 0) options.nccl = "/nowhere/libnccl.so.2";
+  open_with(options);
+  ASSERT_EQ(join(child == 0), HUSK_OK) << error.text;
+  EXPECT_EQ(sum((1 << 18) + 1), HUSK_OK) << error.text;
+  const Vector<int32_t> x = vector<int32_t>(HUSK_I32, {1});
+  EXPECT_EQ(call("husk::all_reduce", {x.arg(), text("sum"), ints(both), x.arg(), token()}),
+            HUSK_UNSUPPORTED);
+  EXPECT_TRUE(error_says("ranks without NCCL reduce f32, f16 and bf16")) << error.text;
+  EXPECT_EQ(communicators(), 0u);
+  EXPECT_EQ(wait(), HUSK_OK) << error.text;
+  leave();
+  EXPECT_EQ(fake().live_objects(), 0u);
+  end_of(child);
+}
+
+// A rank whose partner does not come to NCCL.
+TEST_F(CudaOfOneMachine, AMissingRankHasADeadline) {
+  on_two_ranks(
+      [&](uint32_t rank) {
+        if (rank == 1) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+          return;
+        }
+        EXPECT_EQ(sum((1 << 18) + 1), HUSK_DEVICE);
+        EXPECT_TRUE(error_says("rank 1 did not come within")) << error.text;
+        EXPECT_EQ(sum(), HUSK_DEVICE);
+        EXPECT_TRUE(error_says("no more use")) << error.text;
+      },
+      1000);
+}
+
+// Devices that do not reach each other's memory need NCCL at once.
+TEST_F(CudaOfOneMachine, OpenNcclIfTheyDoNotReachEachOther) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  fake().fail_call("cuIpcOpenMemHandle", 1, cuda::CUDA_ERROR_NOT_SUPPORTED);
+  ASSERT_EQ(join(child == 0), HUSK_OK) << error.text;
+  EXPECT_FALSE(has_peers());
+  EXPECT_EQ(communicators(), 1u);
+  EXPECT_EQ(sum(), HUSK_OK) << error.text;
+  EXPECT_EQ(wait(), HUSK_OK) << error.text;
+  leave();
   end_of(child);
 }
 

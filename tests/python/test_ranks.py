@@ -73,6 +73,7 @@ INPUT = ("--input", "5xf32=iota", "--print", "all")
 def test_ranks_on_threads(files):
   own, results = husk.group_id(), {}
   assert len(own) == 128 and own != husk.group_id()
+  assert husk.group_id("cuda", one_machine=True).startswith(b"huskmeet")
 
   def rank(number):
     program = husk.load(files, rank=number, world=2, group=own, threads=1)

@@ -192,11 +192,13 @@ void reduces(husk_dtype dtype, uint32_t world) {
           ASSERT_EQ(out.values[i], reduced<T>(how, world, i)) << how << " " << i << " of " << n;
           ASSERT_EQ(part.values[i], reduced<T>(how, world, rank.number * n + i)) << how << " " << i;
         }
-        // In place.
-        ASSERT_EQ(rank.call("husk::all_reduce",
-                            {in.arg(), text(how), ints(ranks), in.arg(HUSK_ACCESS_WRITE), token()}),
-                  HUSK_OK);
-        ASSERT_EQ(in.values, out.values);
+        // With a residual, in place.
+        const std::vector<husk_op_arg> args = {
+            in.arg(), text(how), ints(ranks), in.arg(HUSK_ACCESS_WRITE), token(), part.arg()};
+        ASSERT_EQ(rank.call("husk::all_reduce", args), HUSK_OK);
+        for (size_t i = 0; i < n; ++i)
+          ASSERT_EQ(in.values[i], static_cast<T>(out.values[i] + part.values[i]))
+              << how << " " << i;
       }
   });
 }
@@ -215,13 +217,22 @@ TEST(Group, ReducesEachDtypeInTheOrderOfTheRanks) {
 }
 
 // If each sum were rounded, 1 + 2^-9 would stay 1 in bf16 each time. The sum of all is 1 + 3 *
-// 2^-9, which rounds to 1 + 2^-7.
+// 2^-9, which rounds to 1 + 2^-7. A residual of 2^-8 makes 1 + 2^-6 of that, to even, where it
+// would make 1 + 2^-7 of the sum before it is rounded.
 TEST(Group, HalvesAreSummedInFloatAndRoundedOnce) {
   in_group(4, [](Rank& rank) {
     Vector<uint16_t> bf16(HUSK_BF16, 1), f16(HUSK_F16, 1);
     bf16.values[0] = rank.number == 0 ? 0x3f80 : 0x3b00;  // 1, 2^-9
     f16.values[0] = rank.number == 0 ? 0x3c00 : 0x1000;   // 1, 2^-11
     const auto ranks = everyone(4);
+    Vector<uint16_t> residual(HUSK_BF16, 1), added(HUSK_BF16, 1);
+    residual.values[0] = 0x3b80;
+    ASSERT_EQ(
+        rank.call("husk::all_reduce", {bf16.arg(), text("sum"), ints(ranks),
+                                       added.arg(HUSK_ACCESS_WRITE), token(), residual.arg()}),
+        HUSK_OK)
+        << rank.error.text;
+    EXPECT_EQ(added.values[0], 0x3f82);
     for (Vector<uint16_t>* x : {&bf16, &f16})
       ASSERT_EQ(rank.call("husk::all_reduce",
                           {x->arg(), text("sum"), ints(ranks), x->arg(HUSK_ACCESS_WRITE), token()}),
@@ -424,6 +435,8 @@ TEST(Group, WrongArgumentsAreNamed) {
   strided.strides = &two;
   EXPECT_EQ(refusal("husk::all_reduce", {in, text("sum"), ints(both), strided, t}),
             of + "out is not contiguous");
+  EXPECT_EQ(refusal("husk::all_reduce", {in, text("sum"), ints(both), out, t, three.arg()}),
+            of + "residual has size 3 along 0, out has 4");
   EXPECT_EQ(refusal("husk::all_gather_into_tensor", {in, ints(both), out, t}),
             "husk::all_gather_into_tensor: argument out does not have as many elements as `self` "
             "on all ranks");

@@ -223,6 +223,23 @@ def test_tracebacks_have_no_frames_of_pytorch(full, tmp_path, monkeypatch):
   assert full or caught.value.__cause__ is None and caught.value.__suppress_context__
 
 
+def test_texts_have_no_frames_of_cpp(tmp_path, monkeypatch):
+  import husk as package
+  import torch
+
+  monkeypatch.setenv("HUSK_TRACEBACK", "")
+
+  class Quantiles(torch.nn.Module):
+    def forward(self, x):
+      return torch.quantile(x, torch.tensor([0.1, 0.9]), dim=-1)
+
+  dynamic = ({0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC},)
+  with pytest.raises(RuntimeError) as caught:
+    package.write(Quantiles(), (torch.randn(3, 4),), tmp_path, dynamic_shapes=dynamic)
+  assert str(caught.value) == "Cannot call numel() on tensor with symbolic sizes/strides"
+  assert any(entry.name == "forward" for entry in caught.traceback)
+
+
 def test_several_functions(tmp_path):
   (tmp_path / "two.py").write_text("""
 import husk, torch

@@ -22,6 +22,8 @@ BELOW = {
   "host",
   "cuda",
   "libraries",
+  "launches",
+  "rows",
   "attention",
 }
 ALLOWED = {
@@ -37,7 +39,9 @@ ALLOWED = {
   "host": {"hir", "inductor", "fusion", "lower", "quantized"},
   "cuda": {"hir", "inductor", "fusion", "quantized"},
   "libraries": {"hir", "inductor", "lower"},
-  "attention": {"hir", "inductor", "fusion", "lower", "cuda"},
+  "launches": {"hir", "inductor", "lower", "cuda"},
+  "rows": {"hir", "inductor", "lower", "cuda", "launches"},
+  "attention": {"hir", "inductor", "fusion", "lower", "cuda", "launches"},
   "devices": BELOW - {"runtime"},
   "jit": BELOW | {"devices"},
   "": BELOW | {"devices", "jit", "text"},
@@ -46,7 +50,7 @@ ALLOWED = {
 }
 
 # Kernels that are compiled from their text, which the exporter does not import.
-KERNELS = {"attention.kernel", "attention.hopper_kernel", "attention.step_kernel"}
+KERNELS = {"attention.kernel", "attention.hopper_kernel", "attention.step_kernel", "rows.kernel"}
 
 
 def module_name(path):

@@ -84,7 +84,8 @@ def traceback_is_full() -> bool:
 def short_tracebacks(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
   """Makes a function whose exceptions have no frames of PyTorch in their traceback, and do not show
   the exceptions that led to them: dozens of frames hide the line of the model. An exception keeps
-  its class and its text. HUSK_TRACEBACK=1 in the environment keeps all frames."""
+  its class, and its text without the frames of C++ that PyTorch writes into it. HUSK_TRACEBACK=1 in
+  the environment keeps all frames."""
 
   @functools.wraps(function)
   def shortened(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
@@ -93,9 +94,15 @@ def short_tracebacks(function: Callable[Arguments, Result]) -> Callable[Argument
     except Exception as error:
       if traceback_is_full():
         raise
+      if len(error.args) == 1 and isinstance(error.args[0], str):
+        error.args = (error.args[0].split(_FRAMES_OF_CPP)[0],)
       raise error.with_traceback(_without_torch(error.__traceback__)) from None
 
   return shortened
+
+
+# Where the frames begin in the text of an exception of PyTorch's C++.
+_FRAMES_OF_CPP = "\nException raised from "
 
 
 def _without_torch(traceback: types.TracebackType | None) -> types.TracebackType | None:

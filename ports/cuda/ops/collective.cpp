@@ -31,11 +31,14 @@ constexpr NumberType kNumbers[] = {
     {HUSK_F8E5M2, ncclFloat8e5m2, 1},
 };
 
-// A reduction as NCCL does it: of `count` numbers of a type.
+// A reduction as NCCL does it: of `count` numbers of a type. The kernel of the port adds the
+// residual if that is not 0; if NCCL has reduced to `out`, it does nothing else.
 struct Reduced {
   ncclDataType_t type;
   ncclRedOp_t how;
   size_t count;
+  CUdeviceptr residual;
+  bool is_done;
 };
 
 struct ReductionName {
@@ -55,10 +58,11 @@ enum Name : uint32_t {
   kTo,
   kFrom,
   kInputSizes,
-  kOutputSizes
+  kOutputSizes,
+  kResidual
 };
-constexpr const char* kNames[] = {"self", "out",  "reduce",      "ranks",       "source",
-                                  "to",   "from", "input_sizes", "output_sizes"};
+constexpr const char* kNames[] = {"self", "out",  "reduce",      "ranks",        "source",
+                                  "to",   "from", "input_sizes", "output_sizes", "residual"};
 
 // The places of the arguments of one op.
 struct Places {
@@ -75,23 +79,25 @@ constexpr Places places_of(const char* contract) {
 // One call of an op.
 class Call {
  public:
-  Call(const char* op, const Places& places, const husk_op_context* context,
+  Call(bool only_checks, const char* op, const Places& places, const husk_op_context* context,
        const husk_op_arg* args, uint32_t count, husk_error* error)
-      : op_(op),
+      : only_checks_(only_checks),
+        op_(op),
         places_(places),
         context_(context),
         args_(args),
         count_(count),
-        group_(static_cast<DeviceGroup*>(context->user)),
+        group_(as_device(context->device).group),
         error_(error) {}
 
   const husk_op_arg& arg(Name name) const { return args_[places_.at[name]]; }
-  // The group of the ranks of the call, after open_group, which opens it if the call is the first.
+  // The group of the ranks of the call, after open_group. A call that checks opens it if it is the
+  // first; otherwise the mutex of the group is held.
   DeviceGroup& group() const { return *group_; }
   husk_status open_group();
   CUstream stream() const { return as_stream(context_->stream); }
   husk_status check_count(uint32_t wanted) const {
-    if (count_ == wanted) return HUSK_OK;
+    if (count_ == wanted || (count_ == wanted + 1 && places_.at[kResidual] > 0)) return HUSK_OK;
     return fail(error_, HUSK_INVALID_ARGUMENT, "%s: %u arguments; it takes %u", op_, count_,
                 wanted);
   }
@@ -106,20 +112,33 @@ class Call {
   husk_status check_ranks() const;
   husk_status read_rank(Name name, int* rank) const;
   husk_status check_same(Name name, Name other) const;
+  // Reads the residual of a reduction, if there is one, which the kernel of the port can add.
+  husk_status read_residual(Reduced* reduced) const;
 
   // Enqueues an exchange of the port's own if this one can be one, and says so. All ranks find the
   // same: it depends on dtype, size and reduction alone. The arguments are those of an Exchange;
-  // `reduced` is null if nothing is reduced.
+  // `reduced` is null if nothing is reduced. Parts without bytes are done, and all are if the call
+  // only checks, which opens NCCL if it is needed.
   husk_status exchange(size_t bytes, size_t in_step, size_t out_step, const Reduced* reduced,
                        bool* is_done) const;
 
+  bool only_checks() const { return only_checks_; }
   husk_error* error() const { return error_; }
   const char* op() const { return op_; }
   bool has_nccl() const { return group().nccl.library; }
+  // Waits until NCCL has enqueued the work that `*result` is the state of.
+  husk_status settle(ncclResult_t* result) const {
+    HUSK_TRY(group().settle(*result, "NCCL", op_, error_));
+    *result = ncclSuccess;
+    return HUSK_OK;
+  }
+  // Opens NCCL if the port does not exchange parts of so many bytes as fast.
+  husk_status prepare_nccl(size_t bytes) const;
   // Fails if there is no NCCL, for what the port does not do itself.
   husk_status need_nccl() const;
 
  private:
+  bool only_checks_;
   const char* op_;
   const Places& places_;
   const husk_op_context* context_;
@@ -195,7 +214,15 @@ husk_status Call::read_reduced(uint64_t elements, Reduced* out) const {
               op_, detail::element_name(dtype), found->name);
 }
 
+husk_status Call::prepare_nccl(size_t bytes) const {
+  if (group().has_chosen || group().peers.take(bytes)) return HUSK_OK;
+  Current current(context_->device, error_);
+  HUSK_TRY(current.status);
+  return want_nccl(as_device(context_->device), group_, error_);
+}
+
 husk_status Call::need_nccl() const {
+  HUSK_TRY(prepare_nccl(SIZE_MAX / kMaxPeers));
   if (has_nccl()) return HUSK_OK;
   return fail(error_, HUSK_UNSUPPORTED,
               "%s of %s: ranks without NCCL reduce f32, f16 and bf16, gather, and exchange equal "
@@ -205,18 +232,31 @@ husk_status Call::need_nccl() const {
 
 husk_status Call::exchange(size_t bytes, size_t in_step, size_t out_step, const Reduced* reduced,
                            bool* is_done) const {
-  Exchange what = {arg(kSelf).data, arg(kOut).data, bytes,         in_step,
-                   out_step,        Exchange::f32,  Exchange::sum, 1};
-  const bool is_reducible = !reduced || read_own(*reduced, group().world, &what);
-  *is_done = is_reducible && (!has_nccl() || group().peers.take(bytes));
+  *is_done = true;
+  if (only_checks_) return prepare_nccl(bytes);
+  if (bytes == 0) return HUSK_OK;
+  const bool is_alone = reduced && reduced->is_done;
+  Exchange what = {as_address(arg(is_alone ? kOut : kSelf).data),
+                   as_address(arg(kOut).data),
+                   reduced ? reduced->residual : 0,
+                   in_step,
+                   out_step,
+                   Exchange::f32,
+                   Exchange::sum,
+                   1,
+                   is_alone ? 1 : group().world};
+  const bool is_reducible = !reduced || read_own(*reduced, what.world, &what);
+  *is_done = is_reducible && (is_alone || !has_nccl() || group().peers.take(bytes));
   if (!*is_done) return need_nccl();
-  return group().peers.exchange(as_device(context_->device), stream(), what, op_, error_);
+  return group().peers.exchange(as_device(context_->device), stream(), &what, bytes, op_, error_);
 }
 
 husk_status Call::open_group() {
   const husk_op_arg& ranks = arg(kRanks);
   if (places_.at[kRanks] == 0 || ranks.kind != HUSK_ARG_INTS) return HUSK_OK;
-  return group_of(context_->device, ranks.sizes, ranks.count, &group_, error_);
+  if (only_checks_) return group_of(context_->device, ranks.sizes, ranks.count, &group_, error_);
+  if (DeviceGroup* found = group_->find(ranks.sizes, ranks.count)) group_ = found;
+  return HUSK_OK;
 }
 
 husk_status Call::check_ranks() const {
@@ -240,29 +280,45 @@ husk_status Call::check_same(Name name, Name other) const {
   return refuse(name, HUSK_INVALID_ARGUMENT, "has another dtype or size than the result");
 }
 
-// A collective. `enqueue` calls NCCL if that is not null, and only checks arguments otherwise.
-using Enqueue = husk_status (*)(const Call& call, bool only_checks, ncclResult_t* result);
+husk_status Call::read_residual(Reduced* reduced) const {
+  if (count_ <= places_.at[kResidual] || arg(kResidual).kind == HUSK_ARG_NONE) return HUSK_OK;
+  HUSK_TRY(check_same(kResidual, kOut));
+  reduced->residual = as_address(arg(kResidual).data);
+  Exchange own;
+  if (group().peers.function && read_own(*reduced, 1, &own)) return HUSK_OK;
+  return refuse(kResidual, HUSK_UNSUPPORTED,
+                "is not f32, f16 or bf16, or the driver compiles no PTX");
+}
 
-// Whether a tensor of a call has no elements: NCCL need not hear of it, on any rank.
-bool is_nothing(size_t count) { return count == 0; }
+// A collective, which enqueues its work, or only checks its arguments.
+using Enqueue = husk_status (*)(const Call& call, ncclResult_t* result);
 
-husk_status all_reduce(const Call& call, bool only_checks, ncclResult_t* result) {
-  uint64_t elements = 0;
-  HUSK_TRY(call.check_same(kSelf, kOut));
-  HUSK_TRY(call.read_tensor(kSelf, &elements));
+// Reduces to `out`, a tensor of so many elements: those of `self`, or the part of this rank.
+husk_status reduce(const Call& call, uint64_t elements, bool scatters, ncclResult_t* result) {
   size_t bytes = 0;
   HUSK_TRY(call.read_moved(kSelf, elements, &bytes));
   Reduced reduced{};
   HUSK_TRY(call.read_reduced(elements, &reduced));
   HUSK_TRY(call.check_ranks());
-  if (only_checks || is_nothing(bytes)) return HUSK_OK;
+  if (!scatters) HUSK_TRY(call.read_residual(&reduced));
   bool is_done = false;
-  HUSK_TRY(call.exchange(bytes, 0, 0, &reduced, &is_done));
+  HUSK_TRY(call.exchange(bytes, scatters ? bytes : 0, 0, &reduced, &is_done));
   if (is_done) return HUSK_OK;
-  *result = call.group().nccl.ncclAllReduce(call.arg(kSelf).data, call.arg(kOut).data,
-                                            reduced.count, reduced.type, reduced.how,
-                                            call.group().comm, call.stream());
-  return HUSK_OK;
+  const Nccl& nccl = call.group().nccl;
+  const auto enqueue = scatters ? nccl.ncclReduceScatter : nccl.ncclAllReduce;
+  *result = enqueue(call.arg(kSelf).data, call.arg(kOut).data, reduced.count, reduced.type,
+                    reduced.how, call.group().comm, call.stream());
+  if (!reduced.residual) return HUSK_OK;
+  HUSK_TRY(call.settle(result));
+  reduced.is_done = true;
+  return call.exchange(bytes, 0, 0, &reduced, &is_done);
+}
+
+husk_status all_reduce(const Call& call, ncclResult_t* result) {
+  uint64_t elements = 0;
+  HUSK_TRY(call.check_same(kSelf, kOut));
+  HUSK_TRY(call.read_tensor(kSelf, &elements));
+  return reduce(call, elements, false, result);
 }
 
 // One of two tensors has the elements of the other one for each rank.
@@ -275,13 +331,12 @@ husk_status check_parts(const Call& call, Name part, Name whole, uint64_t* eleme
   return call.refuse(whole, HUSK_INVALID_ARGUMENT, "is not as large as the parts of all ranks");
 }
 
-husk_status all_gather(const Call& call, bool only_checks, ncclResult_t* result) {
+husk_status all_gather(const Call& call, ncclResult_t* result) {
   uint64_t elements = 0;
   size_t bytes = 0;
   HUSK_TRY(check_parts(call, kSelf, kOut, &elements));
   HUSK_TRY(call.read_moved(kSelf, elements, &bytes));
   HUSK_TRY(call.check_ranks());
-  if (only_checks || is_nothing(bytes)) return HUSK_OK;
   bool is_done = false;
   HUSK_TRY(call.exchange(bytes, 0, bytes, nullptr, &is_done));
   if (is_done) return HUSK_OK;
@@ -290,37 +345,32 @@ husk_status all_gather(const Call& call, bool only_checks, ncclResult_t* result)
   return HUSK_OK;
 }
 
-husk_status reduce_scatter(const Call& call, bool only_checks, ncclResult_t* result) {
+husk_status reduce_scatter(const Call& call, ncclResult_t* result) {
   uint64_t elements = 0;
   HUSK_TRY(check_parts(call, kOut, kSelf, &elements));
-  size_t bytes = 0;
-  HUSK_TRY(call.read_moved(kSelf, elements, &bytes));
-  Reduced reduced{};
-  HUSK_TRY(call.read_reduced(elements, &reduced));
-  HUSK_TRY(call.check_ranks());
-  if (only_checks || is_nothing(bytes)) return HUSK_OK;
-  bool is_done = false;
-  HUSK_TRY(call.exchange(bytes, bytes, 0, &reduced, &is_done));
-  if (is_done) return HUSK_OK;
-  *result = call.group().nccl.ncclReduceScatter(call.arg(kSelf).data, call.arg(kOut).data,
-                                                reduced.count, reduced.type, reduced.how,
-                                                call.group().comm, call.stream());
+  return reduce(call, elements, true, result);
+}
+
+// Reads a tensor, and the rank that it comes from or goes to. `bytes` is 0 if nothing is moved.
+husk_status read_transfer(const Call& call, Name tensor, Name rank, size_t* bytes, int* peer) {
+  uint64_t elements = 0;
+  HUSK_TRY(call.read_tensor(tensor, &elements));
+  HUSK_TRY(call.read_moved(tensor, elements, bytes));
+  HUSK_TRY(call.read_rank(rank, peer));
+  HUSK_TRY(call.need_nccl());
+  if (call.only_checks()) *bytes = 0;
   return HUSK_OK;
 }
 
-husk_status broadcast(const Call& call, bool only_checks, ncclResult_t* result) {
-  uint64_t elements = 0;
+husk_status broadcast(const Call& call, ncclResult_t* result) {
   size_t bytes = 0;
   int source = 0;
   HUSK_TRY(call.check_same(kSelf, kOut));
-  HUSK_TRY(call.read_tensor(kSelf, &elements));
-  HUSK_TRY(call.read_moved(kSelf, elements, &bytes));
-  HUSK_TRY(call.read_rank(kSource, &source));
   HUSK_TRY(call.check_ranks());
-  HUSK_TRY(call.need_nccl());
-  if (only_checks || is_nothing(bytes)) return HUSK_OK;
-  *result = call.group().nccl.ncclBroadcast(call.arg(kSelf).data, call.arg(kOut).data, bytes,
-                                            ncclUint8, source, call.group().comm, call.stream());
+  HUSK_TRY(read_transfer(call, kSelf, kSource, &bytes, &source));
+  if (bytes > 0)
+    *result = call.group().nccl.ncclBroadcast(call.arg(kSelf).data, call.arg(kOut).data, bytes,
+                                              ncclUint8, source, call.group().comm, call.stream());
   return HUSK_OK;
 }
 
@@ -346,7 +396,7 @@ husk_status check_rows(const Call& call, Name list, Name tensor, uint64_t* row) 
   return call.refuse(list, HUSK_INVALID_ARGUMENT, "does not add up to the tensor");
 }
 
-husk_status all_to_all(const Call& call, bool only_checks, ncclResult_t* result) {
+husk_status all_to_all(const Call& call, ncclResult_t* result) {
   uint64_t sent_row = 0, received_row = 0;
   HUSK_TRY(check_rows(call, kInputSizes, kSelf, &sent_row));
   HUSK_TRY(check_rows(call, kOutputSizes, kOut, &received_row));
@@ -357,13 +407,10 @@ husk_status all_to_all(const Call& call, bool only_checks, ncclResult_t* result)
   // Without sizes, each rank has equal parts for all others, and all ranks have parts of that size.
   const bool are_equal = sent.count == 0 && received.count == 0;
   if (!are_equal) HUSK_TRY(call.need_nccl());
-  if (only_checks) return HUSK_OK;
-  if (are_equal && in.rank > 0) {
-    const size_t part = sent_row * static_cast<uint64_t>(in.sizes[0]) / group.world;
-    bool is_done = part == 0;
-    if (!is_done) HUSK_TRY(call.exchange(part, part, part, nullptr, &is_done));
-    if (is_done) return HUSK_OK;
-  }
+  const size_t part = in.rank > 0 ? sent_row * static_cast<uint64_t>(in.sizes[0]) / group.world : 0;
+  bool is_done = call.only_checks();
+  if (are_equal) HUSK_TRY(call.exchange(part, part, part, nullptr, &is_done));
+  if (is_done) return HUSK_OK;
   const auto bytes_of = [&](const husk_op_arg& list, const husk_op_arg& tensor, uint64_t row,
                             uint32_t rank) {
     return row * static_cast<uint64_t>(list.count        ? list.sizes[rank]
@@ -390,32 +437,20 @@ husk_status all_to_all(const Call& call, bool only_checks, ncclResult_t* result)
   return HUSK_OK;
 }
 
-// Reads a tensor, and the rank that it comes from or goes to. `bytes` is 0 if nothing is moved.
-husk_status read_transfer(const Call& call, Name tensor, Name rank, bool only_checks, size_t* bytes,
-                          int* peer) {
-  uint64_t elements = 0;
-  HUSK_TRY(call.read_tensor(tensor, &elements));
-  HUSK_TRY(call.read_moved(tensor, elements, bytes));
-  HUSK_TRY(call.read_rank(rank, peer));
-  HUSK_TRY(call.need_nccl());
-  if (only_checks) *bytes = 0;
-  return HUSK_OK;
-}
-
-husk_status send(const Call& call, bool only_checks, ncclResult_t* result) {
+husk_status send(const Call& call, ncclResult_t* result) {
   size_t bytes = 0;
   int peer = 0;
-  HUSK_TRY(read_transfer(call, kSelf, kTo, only_checks, &bytes, &peer));
+  HUSK_TRY(read_transfer(call, kSelf, kTo, &bytes, &peer));
   if (bytes > 0)
     *result = call.group().nccl.ncclSend(call.arg(kSelf).data, bytes, ncclUint8, peer,
                                          call.group().comm, call.stream());
   return HUSK_OK;
 }
 
-husk_status receive(const Call& call, bool only_checks, ncclResult_t* result) {
+husk_status receive(const Call& call, ncclResult_t* result) {
   size_t bytes = 0;
   int peer = 0;
-  HUSK_TRY(read_transfer(call, kOut, kFrom, only_checks, &bytes, &peer));
+  HUSK_TRY(read_transfer(call, kOut, kFrom, &bytes, &peer));
   if (bytes > 0)
     *result = call.group().nccl.ncclRecv(call.arg(kOut).data, bytes, ncclUint8, peer,
                                          call.group().comm, call.stream());
@@ -424,14 +459,17 @@ husk_status receive(const Call& call, bool only_checks, ncclResult_t* result) {
 
 // The contracts are those of the host's operators (ports/host/ops/library/pack.def).
 struct Collective {
+  constexpr Collective(const char* op, const char* text, uint32_t least, Enqueue function)
+      : name(op), contract(text), arguments(least), enqueue(function), places(places_of(text)) {}
   const char* name;
   const char* contract;
-  uint32_t arguments;
+  uint32_t arguments;  // without the residual
   Enqueue enqueue;
+  Places places;
 };
 constexpr Collective kCollectives[] = {
     {"husk::all_gather_into_tensor", "self ranks out:w token:w", 4, all_gather},
-    {"husk::all_reduce", "self reduce ranks out:w=self token:w", 5, all_reduce},
+    {"husk::all_reduce", "self reduce ranks out:w=self token:w residual?", 5, all_reduce},
     {"husk::all_to_all_single", "self output_sizes input_sizes ranks out:w token:w", 6, all_to_all},
     {"husk::broadcast", "self source ranks out:w=self token:w", 5, broadcast},
     {"husk::recv", "from out:w token:w", 3, receive},
@@ -439,28 +477,31 @@ constexpr Collective kCollectives[] = {
     {"husk::send", "self to token:w", 3, send},
 };
 
-constexpr Places kPlaces[] = {
-    places_of(kCollectives[0].contract), places_of(kCollectives[1].contract),
-    places_of(kCollectives[2].contract), places_of(kCollectives[3].contract),
-    places_of(kCollectives[4].contract), places_of(kCollectives[5].contract),
-    places_of(kCollectives[6].contract)};
-static_assert(std::size(kPlaces) == std::size(kCollectives));
+const Collective& row_of(const husk_op_context* context) {
+  return *static_cast<const Collective*>(context->user);
+}
 
-husk_status prepare(size_t index, const husk_op_context* context, const husk_op_arg* args,
+husk_status enqueue(bool only_checks, const husk_op_context* context, const husk_op_arg* args,
                     uint32_t count, husk_error* error) {
-  const Collective& row = kCollectives[index];
-  HUSK_TRY(HUSK_CHECK_STRUCT(husk_op_context, context, threads, error));
-  Call one(row.name, kPlaces[index], context, args, count, error);
+  const Collective& row = row_of(context);
+  Call one(only_checks, row.name, row.places, context, args, count, error);
   HUSK_TRY(one.check_count(row.arguments));
   HUSK_TRY(one.open_group());
   ncclResult_t result = ncclSuccess;
-  return row.enqueue(one, true, &result);
+  HUSK_TRY(row.enqueue(one, &result));
+  return one.settle(&result);
 }
 
-husk_status call(size_t index, const husk_op_context* context, const husk_op_arg* args,
-                 uint32_t count, husk_error* error) {
-  const Collective& row = kCollectives[index];
-  HUSK_TRY(prepare(index, context, args, count, error));
+husk_status prepare(const husk_op_context* context, const husk_op_arg* args, uint32_t count,
+                    husk_error* error) {
+  HUSK_TRY(HUSK_CHECK_STRUCT(husk_op_context, context, threads, error));
+  return enqueue(true, context, args, count, error);
+}
+
+husk_status call(const husk_op_context* context, const husk_op_arg* args, uint32_t count,
+                 husk_error* error) {
+  HUSK_TRY(prepare(context, args, count, error));
+  const Collective& row = row_of(context);
   Device& device = as_device(context->device);
   if (const uint32_t at = misaligned_tensor(args, count); at < count)
     return misaligned(row.name, args, at, error);
@@ -468,38 +509,12 @@ husk_status call(size_t index, const husk_op_context* context, const husk_op_arg
   HUSK_TRY(current.status);
   const NvtxRange range(device.nvtx, row.name);
   {
-    Call one(row.name, kPlaces[index], context, args, count, error);
-    HUSK_TRY(one.open_group());
-    const Lock lock(&one.group().whole->mutex);
-    HUSK_TRY(one.group().check(row.name, error));
-    ncclResult_t result = ncclSuccess;
-    HUSK_TRY(row.enqueue(one, false, &result));
-    HUSK_TRY(one.group().settle(result, "NCCL", row.name, error));
+    const Lock lock(&device.group->mutex);
+    HUSK_TRY(device.group->check(row.name, error));
+    HUSK_TRY(enqueue(false, context, args, count, error));
   }
   return check_work(device, context->stream, error, "%s", row.name);
 }
-
-// A husk_op has no place for the number of its row beside the group, so each row has functions.
-template <size_t index>
-husk_status prepare_row(const husk_op_context* context, const husk_op_arg* args, uint32_t count,
-                        husk_error* error) {
-  return prepare(index, context, args, count, error);
-}
-template <size_t index>
-husk_status call_row(const husk_op_context* context, const husk_op_arg* args, uint32_t count,
-                     husk_error* error) {
-  return call(index, context, args, count, error);
-}
-
-struct Functions {
-  husk_op_fn call, prepare;
-};
-template <size_t... I>
-struct AllFunctions {
-  static constexpr Functions kRows[] = {{call_row<I>, prepare_row<I>}...};
-};
-using Rows = AllFunctions<0, 1, 2, 3, 4, 5, 6>;
-static_assert(std::size(Rows::kRows) == std::size(kCollectives));
 
 }  // namespace
 
@@ -516,15 +531,15 @@ husk_status open_collective(void* handle, OpLibrary* out, husk_error* error) {
 // An exchange of the port's own waits by itself, and is the only node with programmatic edges.
 constexpr uint32_t kFlags = HUSK_OP_CAPTURABLE | HUSK_OP_WAITS_FIRST;
 
-husk_status find_collective(const char* name, void* state, husk_op* op) {
+husk_status find_collective(const char* name, void*, husk_op* op) {
   for (size_t i = 0; i < std::size(kCollectives); ++i) {
     if (strcmp(name, kCollectives[i].name) != 0) continue;
     *op = {sizeof(husk_op),
            0,
            kCollectives[i].name,
-           Rows::kRows[i].call,
-           state,
-           Rows::kRows[i].prepare,
+           call,
+           const_cast<Collective*>(&kCollectives[i]),
+           prepare,
            kCollectives[i].contract,
            nullptr,
            HUSK_OP_ON_DEVICE,

@@ -15,7 +15,7 @@ constexpr uint32_t kMaxWorld = 65536;
 constexpr size_t kAgreedBytes = 32;
 
 // Joins by the id, or takes the communicator of the application.
-husk_status open_comm(const Device& device, const husk_port_group& request, DeviceGroup* group,
+husk_status open_comm(const Device& device, const uint8_t* bytes, DeviceGroup* group,
                       husk_error* error) {
   const Nccl& nccl = group->nccl;
   if (void* given = device.options.nccl_comm) {
@@ -25,19 +25,18 @@ husk_status open_comm(const Device& device, const husk_port_group& request, Devi
     if (result == ncclSuccess) result = nccl.ncclCommUserRank(group->comm, &rank);
     if (result != ncclSuccess)
       return nccl_fail(nccl, error, result, "ncclCommCount", "husk_cuda_options.nccl_comm");
-    if (static_cast<uint32_t>(count) == request.world &&
-        static_cast<uint32_t>(rank) == request.rank)
+    if (static_cast<uint32_t>(count) == group->world && static_cast<uint32_t>(rank) == group->rank)
       return HUSK_OK;
     return fail(error, HUSK_INVALID_ARGUMENT,
                 "husk_cuda_options.nccl_comm is rank %d of %d, the engine rank %u of %u", rank,
-                count, request.rank, request.world);
+                count, group->rank, group->world);
   }
   ncclUniqueId id;
-  static_assert(sizeof id == sizeof request.id->bytes);
-  memcpy(&id, request.id->bytes, sizeof id);
+  static_assert(sizeof id == sizeof(husk_group_id) && sizeof id == kRankRecordBytes);
+  memcpy(&id, bytes, sizeof id);
   ncclConfig_t config = kNcclConfig;
   const ncclResult_t result = nccl.ncclCommInitRankConfig(
-      &group->comm, static_cast<int>(request.world), id, static_cast<int>(request.rank), &config);
+      &group->comm, static_cast<int>(group->world), id, static_cast<int>(group->rank), &config);
   if (!group->comm)
     return nccl_fail(nccl, error, result, "ncclCommInitRankConfig", "a group of ranks");
   return group->settle(result, "ncclCommInitRankConfig", "a group of ranks", error);
@@ -84,8 +83,8 @@ husk_status gather_at_meeting(DeviceGroup& group, const char* thing, const void*
 // ranks then.
 husk_status gather_records(const Device& device, DeviceGroup& group, const char* thing,
                            const void* own, void* all, husk_error* error) {
-  return group.nccl.library ? gather_by_nccl(device, group, thing, own, all, error)
-                            : gather_at_meeting(group, thing, own, all, error);
+  return group.meeting.is_open() ? gather_at_meeting(group, thing, own, all, error)
+                                 : gather_by_nccl(device, group, thing, own, all, error);
 }
 
 constexpr const char* kJoin = "husk_engine_create";
@@ -106,14 +105,15 @@ husk_status alloc_records(const Device& device, DeviceGroup* group, husk_error* 
 
 // Lets the ranks know one another.
 husk_status open_members(Device& device, DeviceGroup* group, husk_error* error) {
-  if (device.options.no_peer_memory && group->nccl.library) return HUSK_OK;
+  const bool may_reach = !device.options.no_peer_memory || !group->nccl.library;
   Members members = {&device, group};
   const Gather gather = {&members, [](void* of, const void* own, void* all, husk_error* why) {
                            const Members& some = *static_cast<Members*>(of);
                            const char* thing = some.group->ranks ? kPart : kJoin;
                            return gather_records(*some.device, *some.group, thing, own, all, why);
                          }};
-  HUSK_TRY(open_peers(device, group->rank, group->world, gather, &group->peers, error));
+  HUSK_TRY(open_peers(device, group->rank, group->world, may_reach, gather, &group->peers, error));
+  if (!group->peers.world) HUSK_TRY(want_nccl(device, group, error));
   if (group->nccl.library || group->peers.world) return HUSK_OK;
   return fail(error, HUSK_UNSUPPORTED,
               "a group of ranks without NCCL: their devices do not reach the memory of each other; "
@@ -130,12 +130,14 @@ husk_status open_group(Device& device, const husk_port_group& request, DeviceGro
   group->timeout_ms = request.timeout_ms;
   group->is_own = !device.options.nccl_comm;
   group->id = *request.id;
-  husk_status status = has_nccl ? open_comm(device, request, group, error)
+  group->has_chosen = has_nccl || !may_have_nccl(*request.id);
+  husk_status status = has_nccl ? open_comm(device, request.id->bytes, group, error)
                                 : group->meeting.open(request, error);
   if (status == HUSK_OK) status = alloc_records(device, group, error);
   if (status == HUSK_OK) status = open_members(device, group, error);
   if (status == HUSK_OK) return HUSK_OK;
   if (group->memory) device.driver.cuMemFree(group->memory);
+  unload_exchange(device, group->peers);
   group->abort();
   group->wait_for_abort();
   if (group->nccl.library) close_nccl(&group->nccl);
@@ -163,6 +165,12 @@ bool DeviceGroup::has(const int64_t* some, int64_t count) const {
   for (int64_t i = 0; i < count; ++i)
     if (some[i] != (ranks ? ranks[i] : i)) return false;
   return true;
+}
+
+DeviceGroup* DeviceGroup::find(const int64_t* some, int64_t count) {
+  for (DeviceGroup* group = this; group; group = group->next)
+    if ((group == this || group->is_open) && group->has(some, count)) return group;
+  return nullptr;
 }
 
 husk_status DeviceGroup::check(const char* thing, husk_error* error) const {
@@ -203,7 +211,7 @@ void DeviceGroup::abort() {
     if (group->comm && group->is_own) {
       group->ended = group->comm;
       if (pthread_create(&group->ender, nullptr, end, group) != 0) {
-        nccl.ncclCommAbort(group->comm);
+        group->nccl.ncclCommAbort(group->comm);
         group->ended = nullptr;
       }
     }
@@ -220,10 +228,11 @@ void DeviceGroup::wait_for_abort() {
 husk_status group_id(void* user, husk_group_id* id, husk_error* error) {
   husk_cuda_options options = HUSK_CUDA_OPTIONS_INIT;
   if (user) detail::read_struct(*static_cast<const husk_cuda_options*>(user), &options);
+  if (options.one_machine) return make_meeting_id(id, true, error);
   Nccl nccl;
   const husk_status opened = open_nccl(options.nccl, &nccl, error);
   // Ranks may be able to do without it, if the application does not name one.
-  if (opened == HUSK_UNSUPPORTED && !options.nccl) return make_meeting_id(id, error);
+  if (opened == HUSK_UNSUPPORTED && !options.nccl) return make_meeting_id(id, false, error);
   HUSK_TRY(opened);
   ncclUniqueId unique;
   const ncclResult_t result = nccl.ncclGetUniqueId(&unique);
@@ -234,6 +243,29 @@ husk_status group_id(void* user, husk_group_id* id, husk_error* error) {
     status = nccl_fail(nccl, error, result, "ncclGetUniqueId", "the id of a group");
   close_nccl(&nccl);
   return status;
+}
+
+husk_status want_nccl(Device& device, DeviceGroup* of, husk_error* error) {
+  DeviceGroup& group = *of;
+  if (group.has_chosen) return HUSK_OK;
+  group.has_chosen = true;
+  // The record of the first rank is the id of the communicator. A rank without NCCL has zeros.
+  uint8_t own[kRankRecordBytes] = {}, all[kMaxPeers * kRankRecordBytes];
+  husk_error ignored;
+  if (open_nccl(device.options.nccl, &group.nccl, &ignored) == HUSK_OK) {
+    own[0] = 1;
+    if (group.rank == 0) group.nccl.ncclGetUniqueId(reinterpret_cast<ncclUniqueId*>(own));
+  }
+  HUSK_TRY(gather_records(device, group, "NCCL", own, all, error));
+  memset(own, 0, sizeof own);
+  for (uint32_t rank = 0; rank < group.world; ++rank) {
+    if (memcmp(own, all + rank * sizeof own, sizeof own) != 0) continue;
+    if (group.nccl.library) close_nccl(&group.nccl);
+    group.nccl.library = nullptr;
+    return HUSK_OK;
+  }
+  const Lock lock(&group.whole->mutex);
+  return open_comm(device, all, &group, error);
 }
 
 husk_status group_join(void* handle, const husk_port_group* request, husk_error* error) {
@@ -293,6 +325,7 @@ void leave(Device& device, DeviceGroup* group) {
     (void)gather_records(device, *group, "a group", own, all, &ignored);
   }
   close_peers(device, &group->peers);
+  unload_exchange(device, group->peers);
   if (group->comm && group->is_own) {
     // Other ranks may still read memory of this one. Finalizing waits for them.
     husk_error ignored;
@@ -304,6 +337,9 @@ void leave(Device& device, DeviceGroup* group) {
   }
   group->wait_for_abort();
   if (group->memory) device.driver.cuMemFree(group->memory);
+  // A part that did not meet has the library of the whole.
+  if (group->nccl.library && (group == group->whole || group->meeting.is_open()))
+    close_nccl(&group->nccl);
   group->meeting.close();
 }
 
@@ -322,7 +358,6 @@ void group_close(void* handle) {
     group->next = part->next;
     release(device, part);
   }
-  if (group->nccl.library) close_nccl(&group->nccl);
   pthread_mutex_destroy(&group->is_opening);
   pthread_mutex_destroy(&group->mutex);
   release(device, group);
@@ -387,16 +422,17 @@ husk_status open_part_at_meeting(DeviceGroup* part, husk_error* error) {
 
 husk_status open_part(Device& device, DeviceGroup* part, husk_error* error) {
   HUSK_TRY(alloc_records(device, part, error));
-  HUSK_TRY(part->nccl.library ? open_part_by_nccl(device, part, error)
-                              : open_part_at_meeting(part, error));
+  const DeviceGroup& whole = *part->whole;
+  const bool meets = whole.meeting.is_open();
+  if (!meets) part->nccl = whole.nccl;
+  part->has_chosen = !meets || !may_have_nccl(whole.id);
+  HUSK_TRY(meets ? open_part_at_meeting(part, error) : open_part_by_nccl(device, part, error));
   return open_members(device, part, error);
 }
 
 DeviceGroup* find(DeviceGroup* whole, const int64_t* ranks, int64_t count) {
   const Lock lock(&whole->mutex);
-  for (DeviceGroup* group = whole; group; group = group->next)
-    if ((group == whole || group->is_open) && group->has(ranks, count)) return group;
-  return nullptr;
+  return whole->find(ranks, count);
 }
 
 // Different ranks of a group with this rank among them. Returns its place, or -1.
@@ -420,7 +456,6 @@ DeviceGroup* add_part(const Device& device, const int64_t* ranks, uint32_t count
   if (!memory) return nullptr;
   memset(memory, 0, own);
   auto* part = static_cast<DeviceGroup*>(memory);
-  part->nccl = whole->nccl;
   part->is_own = true;
   part->rank = place;
   part->world = count;

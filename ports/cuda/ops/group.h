@@ -1,6 +1,6 @@
 // The group of ranks that a device has joined: a communicator of NCCL, and the memory of the other
-// ranks if it can be reached; or that memory alone if there is no NCCL. Operators of some of the
-// ranks have groups of their own, the parts of this one.
+// ranks if it can be reached. Ranks of one machine may have that memory alone. Operators of some of
+// the ranks have groups of their own, the parts of this one.
 #pragma once
 
 #include "device.h"
@@ -11,8 +11,9 @@
 namespace husk::cuda {
 
 struct DeviceGroup {
-  Nccl nccl;                         // `library` is null if there is none
-  Meeting meeting;                   // without NCCL
+  Nccl nccl;                         // `library` is null if there is none, or it is not open yet
+  Meeting meeting;                   // of ranks that have joined without NCCL
+  bool has_chosen;                   // whether to use NCCL: it was opened, or it never is
   bool is_over;                      // the group has failed
   ncclComm_t comm;                   // null after that, and without NCCL
   bool is_own;                       // false if the application brought the communicator
@@ -35,6 +36,8 @@ struct DeviceGroup {
   int place_of(int64_t of_whole) const;
   // Whether the group is that of some ranks of the whole, in this order.
   bool has(const int64_t* some, int64_t count) const;
+  // The group of some ranks of the whole, which this is; null if none is open. The mutex is held.
+  DeviceGroup* find(const int64_t* some, int64_t count);
 
   // Fails if the group has failed before. `thing` names the call.
   husk_status check(const char* thing, husk_error* error) const;
@@ -51,6 +54,10 @@ struct DeviceGroup {
 husk_status group_id(void* user, husk_group_id* id, husk_error* error);
 husk_status group_join(void* device, const husk_port_group* group, husk_error* error);
 husk_status group_agree(void* device, const uint8_t* bytes, husk_error* error);
+
+// Opens NCCL for ranks that have joined without it, once: all of them call this, for the same op.
+// That there is no NCCL is no error.
+husk_status want_nccl(Device& device, DeviceGroup* group, husk_error* error);
 
 // Leaves the group of the device, if it has joined one. No work of the group is pending.
 void group_close(void* device);

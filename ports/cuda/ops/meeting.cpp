@@ -30,7 +30,7 @@ static_assert(std::atomic<uint32_t>::is_always_lock_free);
 namespace {
 
 constexpr char kMark[8] = {'h', 'u', 's', 'k', 'm', 'e', 'e', 't'};
-constexpr size_t kNameBytes = 16;  // random ones, after the mark
+constexpr size_t kNameBytes = 16;  // random ones, after the mark; a byte says if there may be NCCL
 
 void name_of(const husk_group_id& id, char (*name)[48]) {
   int at = snprintf(*name, sizeof *name, "/husk-");
@@ -41,9 +41,10 @@ void name_of(const husk_group_id& id, char (*name)[48]) {
 
 }  // namespace
 
-husk_status make_meeting_id(husk_group_id* id, husk_error* error) {
+husk_status make_meeting_id(husk_group_id* id, bool may_have_nccl, husk_error* error) {
   *id = {};
   memcpy(id->bytes, kMark, sizeof kMark);
+  id->bytes[sizeof kMark + kNameBytes] = may_have_nccl;
   if (getrandom(id->bytes + sizeof kMark, kNameBytes, 0) == kNameBytes) return HUSK_OK;
   return fail(error, HUSK_DEVICE, "the id of a group: getrandom: %s", strerror(errno));
 }
@@ -63,6 +64,8 @@ husk_group_id meeting_id_of(const husk_group_id& group, const int64_t* ranks, ui
 }
 
 bool is_meeting_id(const husk_group_id& id) { return memcmp(id.bytes, kMark, sizeof kMark) == 0; }
+
+bool may_have_nccl(const husk_group_id& id) { return id.bytes[sizeof kMark + kNameBytes]; }
 
 // The rank that comes first makes the shared memory, which is zeros then.
 husk_status Meeting::attach(const husk_group_id& id, husk_error* error) {

@@ -1,4 +1,4 @@
-// Where the ranks of a group meet if there is no NCCL: shared memory of one machine, through which
+// Where the ranks of a group meet without NCCL: shared memory of one machine, through which
 // each rank tells the others where its device's memory is.
 #pragma once
 
@@ -7,11 +7,12 @@
 
 namespace husk::cuda {
 
-// An id of a group that meets so. It names the shared memory.
-[[nodiscard]] husk_status make_meeting_id(husk_group_id* id, husk_error* error);
+// An id of a group that meets so. It names the shared memory, and says whether there may be NCCL.
+[[nodiscard]] husk_status make_meeting_id(husk_group_id* id, bool may_have_nccl, husk_error* error);
 bool is_meeting_id(const husk_group_id& id);
 // The id of some of the ranks of a group, which all of them find.
 husk_group_id meeting_id_of(const husk_group_id& group, const int64_t* ranks, uint32_t count);
+bool may_have_nccl(const husk_group_id& id);
 
 struct SharedMeeting;
 
@@ -20,6 +21,7 @@ class Meeting {
   // Comes to the meeting, and waits for the other ranks.
   husk_status open(const husk_port_group& request, husk_error* error);
   void close();
+  bool is_open() const { return shared_; }
   // Brings a record of kRankRecordBytes from each rank to each other one. All ranks call it equally
   // often.
   husk_status gather(const void* own, void* all, uint32_t timeout_ms, husk_error* error);

@@ -15,10 +15,11 @@ namespace {
 
 // The kernel has these numbers, too.
 constexpr uint32_t kBlocks = 64, kBlockUnits = 2048;
-constexpr size_t kUnitBytes = 8, kPlaceBytes = 16;
+constexpr uint32_t kUnitBytes = 8;
+constexpr size_t kPlaceBytes = 16;
 constexpr uint32_t kThreads = 512;
 
-constexpr size_t kMostBytes = kBlocks * kBlockUnits * kUnitBytes;
+constexpr size_t kMostBytes = size_t{kBlocks} * kBlockUnits * kUnitBytes;
 
 constexpr size_t places_bytes(uint32_t world) {
   return size_t{2} * kBlocks * world * kBlockUnits * kPlaceBytes;
@@ -84,19 +85,20 @@ constexpr char kHeadOfSm90[] =
     ".version 7.8\n.target sm_90\n.address_size 64\n"
     ".func begin() {\ngriddepcontrol.launch_dependents;\ngriddepcontrol.wait;\nret;\n}\n";
 
-CUresult load_kernel(const Device& device, Peers* peers) {
+// Leaves `function` null if the driver cannot load it.
+void load_kernel(const Device& device, Peers* peers) {
   const Driver& driver = device.driver;
   char text[sizeof kHeadOfSm90 + sizeof kExchangePtx];
   strcpy(text, device.major >= 9 ? kHeadOfSm90 : kPlainHead);
   strcat(text, kExchangePtx);
   CUresult result = driver.cuLibraryLoadData(&peers->library, text, nullptr, nullptr, 0, nullptr,
                                              nullptr, 0);
-  if (result != CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return;
   result = driver.cuLibraryGetKernel(&peers->kernel, peers->library, "husk_exchange");
   if (result == CUDA_SUCCESS) result = driver.cuKernelGetFunction(&peers->function, peers->kernel);
   // The first launch would load the kernel, which a stream that captures does not allow.
   if (result == CUDA_SUCCESS && driver.cuFuncLoad) result = driver.cuFuncLoad(peers->function);
-  return result;
+  if (result != CUDA_SUCCESS) peers->function = nullptr;
 }
 
 // The number 0 stands beside no word that is sent, until 2^32 exchanges have gone by.
@@ -124,8 +126,8 @@ bool prepare(Device& device, Peers* peers, Record* own) {
   if (!driver.cuIpcGetMemHandle || !driver.cuIpcOpenMemHandle || !driver.cuIpcCloseMemHandle ||
       !driver.cuCtxEnablePeerAccess)
     return false;
-  if (make_workspace(device, peers) != CUDA_SUCCESS || !make_stop(device, peers) ||
-      load_kernel(device, peers) != CUDA_SUCCESS)
+  if (!peers->function || make_workspace(device, peers) != CUDA_SUCCESS ||
+      !make_stop(device, peers))
     return false;
   own->workspace = peers->workspaces[peers->rank];
   return driver.cuIpcGetMemHandle(&own->handle, own->workspace) == CUDA_SUCCESS;
@@ -152,10 +154,10 @@ bool map_one(const Device& device, const Record& own, const Record& theirs, uint
 
 }  // namespace
 
-husk_status open_peers(Device& device, uint32_t rank, uint32_t world, const Gather& gather,
-                       Peers* peers, husk_error* error) {
-  *peers = {};
-  if (world > kMaxPeers) return HUSK_OK;
+husk_status open_peers(Device& device, uint32_t rank, uint32_t world, bool may_reach,
+                       const Gather& gather, Peers* peers, husk_error* error) {
+  load_kernel(device, peers);
+  if (!may_reach || world > kMaxPeers) return HUSK_OK;
   peers->rank = rank;
   peers->world = world;
   Record own = {};
@@ -186,47 +188,48 @@ void unmap_peers(const Device& device, Peers* peers) {
 }
 
 void close_peers(Device& device, Peers* peers) {
-  const Driver& driver = device.driver;
-  if (peers->library) driver.cuLibraryUnload(peers->library);
   free_host_flag(&device.entered, peers->stop);
+  peers->stop = nullptr;
   if (peers->world && peers->workspaces[peers->rank])
-    driver.cuMemFree(peers->workspaces[peers->rank]);
-  *peers = {};
+    device.driver.cuMemFree(peers->workspaces[peers->rank]);
+  peers->world = peers->imported = 0;
+  peers->counters = peers->stop_address = 0;
+}
+
+void unload_exchange(const Device& device, const Peers& peers) {
+  if (peers.library) device.driver.cuLibraryUnload(peers.library);
 }
 
 // Each rank sends its part to every other one, one link after another, where NCCL's rings would
 // send it once.
 bool Peers::take(size_t bytes) const { return world && bytes * (world - 1) <= kMostBytes; }
 
-husk_status Peers::exchange(const Device& device, CUstream stream, const Exchange& what,
-                            const char* thing, husk_error* error) const {
-  for (size_t at = 0; at < what.bytes; at += kMostBytes) {
-    Exchange piece = what;
-    piece.in = static_cast<const char*>(what.in) + at;
-    piece.out = static_cast<char*>(what.out) + at;
-    piece.bytes = std::min(what.bytes - at, kMostBytes);
-    HUSK_TRY(launch(device, stream, piece, thing, error));
+husk_status Peers::exchange(const Device& device, CUstream stream, Exchange* what, size_t bytes,
+                            const char* thing, husk_error* error) {
+  for (size_t left = bytes; left > 0;) {
+    const size_t part = std::min(left, kMostBytes);
+    HUSK_TRY(launch(device, stream, what, static_cast<uint32_t>(part), thing, error));
+    left -= part;
+    what->in += part;
+    what->out += part;
+    if (what->residual) what->residual += part;
   }
   return HUSK_OK;
 }
 
-husk_status Peers::launch(const Device& device, CUstream stream, const Exchange& what,
-                          const char* thing, husk_error* error) const {
-  const auto units = static_cast<uint32_t>((what.bytes + kUnitBytes - 1) / kUnitBytes);
+husk_status Peers::launch(const Device& device, CUstream stream, Exchange* what, uint32_t bytes,
+                          const char* thing, husk_error* error) {
+  const uint32_t units = (bytes + kUnitBytes - 1) / kUnitBytes;
   uint32_t block_units = kThreads;
   if (units > kBlocks * kThreads) block_units = (units + kBlocks - 1) / kBlocks;
   const uint32_t blocks = (units + block_units - 1) / block_units;
-  CUdeviceptr in = as_address(what.in), out = as_address(what.out), counter = counters,
-              stop_word = stop_address;
-  CUdeviceptr all[kMaxPeers];
-  memcpy(all, workspaces, sizeof all);
-  uint64_t in_step = what.in_step, out_step = what.out_step;
-  auto bytes = static_cast<uint32_t>(what.bytes);
-  uint32_t own = rank, count = world, kind = what.kind, how = what.how;
-  float scale = what.scale;
-  uint32_t is_narrow = (in | out | in_step | out_step) % kUnitBytes != 0;
-  void* params[] = {&in,          &out, &all,   &counter, &stop_word, &in_step, &out_step, &bytes,
-                    &block_units, &own, &count, &kind,    &how,       &scale,   &is_narrow};
+  uint32_t is_narrow = (what->in | what->out | what->residual | what->in_step | what->out_step) %
+                           kUnitBytes !=
+                       0;
+  void* params[] = {&what->in,   &what->out,    &what->residual, workspaces,
+                    &counters,   &stop_address, &what->in_step,  &what->out_step,
+                    &bytes,      &block_units,  &rank,           &what->world,
+                    &what->kind, &what->how,    &what->scale,    &is_narrow};
   const CUresult result = device.driver.cuLaunchKernel(function, blocks, 1, 1, kThreads, 1, 1, 0,
                                                        stream, params, nullptr);
   if (result == CUDA_SUCCESS) return HUSK_OK;

@@ -13,14 +13,14 @@ constexpr uint32_t kMaxPeers = 8;  // so many addresses are parameters of the ke
 struct Exchange {
   enum Kind : uint32_t { f32 = 0, f16 = 1, bf16 = 2 };
   enum How : uint32_t { sum = 0, product = 1, max = 2, min = 3 };
-  const void* in;
-  void* out;
-  size_t bytes;     // of a part, which goes from one rank to another one
-  size_t in_step;   // bytes from the part for a rank to that for the next one; 0: all get the same
-  size_t out_step;  // bytes from what came from a rank to that of the next; 0: parts are reduced
-  Kind kind;        // of the elements that are reduced
+  CUdeviceptr in, out;
+  CUdeviceptr residual;  // 0, or what is added to the rounded result of a reduction
+  uint64_t in_step;      // bytes from the part for a rank to that for the next; 0: all get the same
+  uint64_t out_step;     // bytes from the part of a rank to that of the next; 0: parts are reduced
+  Kind kind;             // of the elements that are reduced
   How how;
-  float scale;  // of what was reduced
+  float scale;     // of what was reduced
+  uint32_t world;  // 1: nothing is exchanged, and the residual is added to `in`
 };
 
 // The memory of all ranks as one of them sees it.
@@ -33,7 +33,7 @@ struct Peers {
   CUdeviceptr stop_address;
   CUlibrary library;
   CUkernel kernel;
-  CUfunction function;  // of the device's context
+  CUfunction function;  // of the device's context; without peers it adds residuals, if not null
 
   // Whether parts of so many bytes are faster so than by NCCL: each rank finds the same.
   bool take(size_t bytes) const;
@@ -41,11 +41,12 @@ struct Peers {
   bool is_exchange(const CUDA_KERNEL_NODE_PARAMS_v2& launch) const {
     return world && (launch.func == function || launch.kern == kernel);
   }
-  // Enqueues the kernel, several times for parts of more than 1 MiB.
-  husk_status exchange(const Device& device, CUstream stream, const Exchange& what,
-                       const char* thing, husk_error* error) const;
-  husk_status launch(const Device& device, CUstream stream, const Exchange& what, const char* thing,
-                     husk_error* error) const;
+  // Enqueues the kernel for parts of so many bytes, each of which goes from one rank to another
+  // one: several times for more than 1 MiB. `what` is changed.
+  husk_status exchange(const Device& device, CUstream stream, Exchange* what, size_t bytes,
+                       const char* thing, husk_error* error);
+  husk_status launch(const Device& device, CUstream stream, Exchange* what, uint32_t bytes,
+                     const char* thing, husk_error* error);
 };
 
 // The size of a record that a rank gives to the others.
@@ -57,14 +58,16 @@ struct Gather {
   husk_status (*call)(void* user, const void* own, void* all, husk_error* error);
 };
 
-// Makes the workspace of this rank and maps those of the others. That a device or an operating
-// system cannot do so is no error: the group has no peers then. Fails if `gather` fails.
-husk_status open_peers(Device& device, uint32_t rank, uint32_t world, const Gather& gather,
-                       Peers* peers, husk_error* error);
+// Loads the kernel, makes the workspace of this rank and maps those of the others if it may. That a
+// device or an operating system cannot do so is no error: the group has no peers then. Fails if
+// `gather` fails.
+husk_status open_peers(Device& device, uint32_t rank, uint32_t world, bool may_reach,
+                       const Gather& gather, Peers* peers, husk_error* error);
 
-// Gives back what open_peers made, in two steps: between them the ranks meet, if
+// Gives back what open_peers made, in three steps: between the first two the ranks meet, if
 // `imported` is not 0, since memory must outlive its mappings in other processes.
 void unmap_peers(const Device& device, Peers* peers);
 void close_peers(Device& device, Peers* peers);
+void unload_exchange(const Device& device, const Peers& peers);
 
 }  // namespace husk::cuda

@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include <husk/ops.h>
+#include <husk/port_cuda.h>
 #include <husk/port_host.h>
 #include <husk/ports.h>
 
@@ -108,10 +109,13 @@ husk_group_id group_of(nb::handle value) {
 
 }  // namespace
 
-nb::bytes group_id(const char* device) {
-  const husk_port* port = port_of(device);
+nb::bytes group_id(const char* device, bool one_machine) {
+  husk_port port = *port_of(device);
+  husk_cuda_options options = HUSK_CUDA_OPTIONS_INIT;
+  options.one_machine = one_machine;
+  if (!strcmp(port.name, "cuda")) port.user = &options;
   husk_group_id id;
-  check_unlocked([&](husk_error* error) { return husk_group_id_create(port, &id, error); });
+  check_unlocked([&](husk_error* error) { return husk_group_id_create(&port, &id, error); });
   return nb::bytes(reinterpret_cast<const char*>(id.bytes), sizeof id.bytes);
 }
 

@@ -16,7 +16,7 @@ namespace husk::python {
 namespace nb = nanobind;
 
 // An id of a group of ranks, for engines on `device`.
-nb::bytes group_id(const char* device);
+nb::bytes group_id(const char* device, bool one_machine);
 
 class Engine {
  public:

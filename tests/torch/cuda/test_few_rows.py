@@ -1,6 +1,7 @@
 """Linear layers of few rows: values of the template by the interpreter, and the layers that it
 computes."""
 
+import dataclasses
 import functools
 import re
 
@@ -204,6 +205,95 @@ class Others(nn.Module):
 
 def test_other_layers():
   assert targets(Others().eval(), torch.randn(1, 64), torch.randn(5, 64)) == []
+
+
+class Decoder(nn.Module):
+  """The layers of `Layer`, with one residual that Inductor adds to one row only."""
+
+  def __init__(self, dtype):
+    super().__init__()
+    self.layer = Layer(128, 64, (False, True, False), Steps, F.silu).to(dtype).eval()
+    self.more = nn.ModuleList(nn.Linear(128, 24, bias=False, dtype=dtype) for _ in range(5))
+
+  def forward(self, x):
+    y, k, v = self.layer(x)
+    return y, k, v, [each(y) for each in self.more]
+
+
+def launches(folder):
+  """The launches of the kernel of several rows, with their grids and arguments."""
+  text = (folder / "model.hir").read_text()
+  return re.findall(r"launch h100_(few_rows_\S+) grid \((\d+), 1, 1\) \((.*?)\) at", text)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_several_rows(dtype, tmp_path, monkeypatch):
+  monkeypatch.setattr(few_rows, "MOST_ROWS", 1)
+  x = torch.randn(6, 1, 128, dtype=dtype)
+  husk.write(Decoder(dtype), (x,), tmp_path, targets=("cuda:h100",))
+  name = {torch.bfloat16: "bf16", torch.float16: "f16"}[dtype]
+  found = launches(tmp_path)
+  # Five layers of the same rows are one launch of four weights and one of a weight.
+  assert [(kernel, grid) for kernel, grid, _ in found] == [
+    (f"few_rows_{name}_6_128_128_96_72", "19"),
+    (f"few_rows_{name}_6_128_64_64_silu", "8"),
+    (f"few_rows_{name}_6_64_128", "8"),
+    (f"few_rows_{name}_6_128_24_24_24_24", "8"),
+    (f"few_rows_{name}_6_128_24", "2"),
+  ]
+  *_, down, more, one = (arguments for *_, arguments in found)
+  # The residual is an operand of the third one.
+  assert [argument.split()[0] for argument in down.split(", ")[:4]] == ["read"] * 3 + ["write"]
+  assert sum(argument.startswith("read more.") for argument in more.split(", ")) == 4
+  rows = re.findall(r"^kernel h100_few_rows.*$", (tmp_path / "model.hir").read_text(), re.M)
+  assert len(rows) == 5 and all(row.endswith("pdl_wait_first triggers_early") for row in rows)
+
+
+@pytest.mark.parametrize(
+  "rows, dtype, target, is_ours",
+  [
+    (2, torch.float16, "h100", True),
+    (16, torch.bfloat16, "orin", True),
+    (17, torch.float16, "h100", False),
+    (8, torch.float32, "h100", False),
+    (8, torch.float16, "turing", False),
+    (0, torch.float16, "h100", False),
+  ],
+)
+def test_which_rows(rows, dtype, target, is_ours, monkeypatch):
+  monkeypatch.setattr(few_rows, "MOST_ROWS", 1)
+  model = nn.Linear(64, 64, dtype=dtype)
+  exported = torch.export.export(model, (torch.randn(rows, 64, dtype=dtype),))
+  of_target = Target.load("h100" if target == "turing" else target)
+  if target == "turing":
+    of_target = dataclasses.replace(of_target, major=7, minor=5)
+  program = few_rows.rewrite(exported, of_target)
+  assert is_ours == any(node.target is few_rows.operator() for node in program.graph.nodes)
+
+
+def test_a_residual_that_is_written_later(monkeypatch):
+  """What is added is computed after the layer, so that the call stands where it is there."""
+  monkeypatch.setattr(few_rows, "MOST_ROWS", 1)
+
+  class Model(nn.Module):
+    def __init__(self):
+      super().__init__()
+      self.layer = nn.Linear(64, 64, dtype=torch.float16)
+
+    def forward(self, x):
+      y = self.layer(x)
+      return y + x.sin(), x
+
+  class Written(Model):
+    def forward(self, x):
+      y = self.layer(x)
+      x.mul_(2)
+      return y + x, x
+
+  x = torch.randn(4, 64, dtype=torch.float16)
+  for model, has_residual in ((Model(), True), (Written(), False)):
+    (node,) = targets(model, x)
+    assert (len(node.args) > 10 and node.args[10] is not None) == has_residual
 
 
 def test_small_layers(monkeypatch):

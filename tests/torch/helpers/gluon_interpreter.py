@@ -1,6 +1,6 @@
-"""Runs a kernel written in Gluon for compute capability 9.0 on the CPU. Triton's own interpreter
-does not support Gluon. Here the text of the kernel is executed as plain Python on tensors of torch,
-with stand-ins for the modules that it imports.
+"""Runs a kernel written in Gluon on the CPU, with the limits of compute capability 9.0. Triton's
+own interpreter does not support Gluon. Here the text of the kernel is executed as plain Python on
+tensors of torch, with stand-ins for the modules that it imports.
 
 Blocks run one after the other. The partitions of `warp_specialize` are threads, one of which runs
 at a time; at each barrier the partition that continues is chosen at random. The rules are stricter
@@ -25,7 +25,7 @@ import types
 
 import torch
 from gluon_machine import Machine
-from gluon_values import KINDS, Block, Pointer, Scalar, plain
+from gluon_values import KINDS, Block, Either, Pointer, Scalar, plain
 
 
 def stand_ins(machine):
@@ -34,9 +34,18 @@ def stand_ins(machine):
   def anything(*arguments, **named):
     return None
 
+  def check(condition):
+    assert condition
+
+  def products(a, b, acc):
+    assert a.data.dtype == b.data.dtype and acc.data.dtype == torch.float32
+    return Block(acc.data + a.data.float() @ b.data.float())
+
   def choose(if_, one, other):
     if not isinstance(if_, Block):
       return one if if_ else other
+    if isinstance(one, Pointer):
+      return Either(if_, one, other)
     return Block(torch.where(if_.data, plain(one), plain(other)))
 
   def extreme(of_tensors, of_scalars):
@@ -68,7 +77,14 @@ def stand_ins(machine):
     arange=lambda first, end, layout: Block(torch.arange(first, end, dtype=torch.int32)),
     full=lambda shape, value, kind, layout: Block(torch.full(shape, value, dtype=kind.of)),
     convert_layout=lambda x, layout: Block(x.data),
+    exp=lambda x: Block(x.data.exp()),
     exp2=lambda x: Block(x.data.exp2()),
+    rsqrt=lambda x: Block(x.data.rsqrt()),
+    reshape=lambda x, shape: Block(x.data.reshape(shape)),
+    permute=lambda x, order: Block(x.data.permute(order)),
+    split=lambda x: tuple(map(Block, x.data.unbind(-1))),
+    static_assert=check,
+    load=machine.load,
     log2=lambda x: Block(x.data.log2()),
     max=lambda x, axis: Block(x.data.amax(axis)),
     sum=lambda x, axis: Block(x.data.sum(axis)),
@@ -102,7 +118,7 @@ def stand_ins(machine):
     "triton.experimental": types.SimpleNamespace(gluon=gluon),
     "triton.experimental.gluon": gluon,
     "triton.experimental.gluon.language.nvidia.ampere": types.SimpleNamespace(
-      async_copy=async_copy
+      async_copy=async_copy, mma_v2=products
     ),
     "triton.experimental.gluon.language.nvidia.hopper": hopper,
   }

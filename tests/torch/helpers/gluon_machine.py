@@ -6,7 +6,7 @@ import random
 import threading
 
 import torch
-from gluon_values import Block
+from gluon_values import Block, Either
 
 SHARED_BYTES = 227 << 10  # of a block on compute capability 9.0
 FOREVER = 1 << 60
@@ -121,6 +121,7 @@ class Machine:
 
   def __init__(self, programs, order):
     self.programs, self.program, self.random, self.stored = programs, 0, random.Random(order), {}
+    self.running = None
 
   # The choice of the partition that runs
 
@@ -305,6 +306,18 @@ class Machine:
     results = [dep.result if isinstance(dep, Product) and dep.result else dep for dep in deps]
     return results[0] if len(results) == 1 else tuple(results)
 
+  def load(self, pointer, mask=None, other=None):
+    """The elements at addresses. Where the mask is false, `other` is given, and no address is
+    read."""
+    if isinstance(pointer, Either):
+      one, rest = (self.load(each, mask, other) for each in (pointer.one, pointer.other))
+      return Block(torch.where(pointer.first.data, one.data, rest.data))
+    at, mask = pointer.within(mask)
+    found = torch.full(at.shape, float("nan") if other is None else other)
+    found = found.to(pointer.flat.dtype)
+    found[mask] = pointer.flat[at[mask]]
+    return Block(found)
+
   def store(self, pointer, value, mask=None):
     at, mask = pointer.within(mask)
     assert value.data.dtype == pointer.flat.dtype and value.shape == tuple(at.shape)
@@ -313,7 +326,7 @@ class Machine:
     )
     at = at[mask]
     assert not stored[at].any() and at.unique().numel() == at.numel(), (
-      f"{self.running.name} stores a number twice"
+      f"{self.running.name if self.running else 'a block'} stores a number twice"
     )
     stored[at] = True
     pointer.flat[at] = value.data[mask]

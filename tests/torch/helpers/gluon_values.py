@@ -40,6 +40,13 @@ class Block:
   def __getitem__(self, at):
     return Block(self.data[at])
 
+  def __neg__(self):
+    return Block(-self.data)
+
+  @property
+  def dtype(self):
+    return KINDS[str(self.data.dtype).removeprefix("torch.")]
+
 
 def plain(x):
   return x if isinstance(x, (int, float)) else x.data
@@ -105,8 +112,20 @@ class Pointer:
   def within(self, mask):
     """The offsets and the mask, in the same shape. An offset out of range is an IndexError."""
     at = self.at.data.long()
-    mask = torch.ones_like(at, dtype=torch.bool) if mask is None else mask.data.expand(at.shape)
+    mask = (
+      torch.ones_like(at, dtype=torch.bool) if mask is None else mask.data.bool().expand(at.shape)
+    )
     outside = at[mask & ((at < 0) | (at >= self.flat.numel()))]
     if outside.numel():
       raise IndexError(f"address {int(outside[0])} of a storage of {self.flat.numel()} elements")
     return at, mask
+
+
+class Either:
+  """Addresses of two storages: those of `one` where `first` is true."""
+
+  def __init__(self, first, one, other):
+    self.first, self.one, self.other = first, one, other
+
+  def __add__(self, far):
+    return Either(self.first, self.one + far, self.other + far)

@@ -32,7 +32,8 @@ def calls(x):
   scattered = functional.reduce_scatter_tensor(x * 2, "sum", 0, group)
   moved = functional.all_to_all_single(x, [2, 2], [2, 2], group)
   one, other = functional.all_reduce_coalesced([x, x + 3], "max", group)
-  return summed * 2, gathered, scattered + 1, moved, one, other
+  added = x + functional.all_reduce(x * 3, "sum", group)
+  return summed * 2, gathered, scattered + 1, moved, one, other, added
 
 
 def check_calls(rank):

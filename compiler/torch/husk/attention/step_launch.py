@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
+import pathlib
 
 import sympy
 
 from .. import hir
 from ..cuda import asserts
 from ..inductor import torch_compat
+from ..launches.call import Call, Memory, Size, backend_of, kind_of, most
 from ..lower import nodes
 from ..lower.body import Body
 from ..lower.nodes import IrNode
 from . import launch
 from .shapes import shape_of_rank_4
+
+FILE = pathlib.Path(__file__).parent / "step_kernel.py"
 
 # The keys of a part, at least, and the most parts. On an H200, with 8 heads of keys of 64 elements,
 # to join parts took 2.5 us a layer, and a tile of 128 keys 1.5 us.
@@ -30,7 +34,7 @@ def write(body: Body, node: IrNode) -> None:
   """Writes the launch of an AttentionStep node."""
   attention = launch.AttentionCall(body, node)
   capacity, attention.keys = int(attention.keys), node.count
-  call = launch.Call(body, "attention_step")
+  call = Call(body, "attention_step", FILE)
   query, keys, values = attention.inputs
   call.pointer("q", query, attention.kind)
   call.strides("q", _BATCH_HEAD, attention.q_strides)
@@ -39,16 +43,16 @@ def write(body: Body, node: IrNode) -> None:
   call.pointer("v", values, attention.kind)
   call.strides("v", launch.BATCH_HEAD_ROW, attention.v_strides)
   for name, tensor in (("new_k", node.new_key), ("new_v", node.new_value)):
-    call.pointer(name, launch.Memory.of(body, tensor), attention.kind)
+    call.pointer(name, Memory.of(body, tensor), attention.kind)
     call.strides(name, _BATCH_HEAD, shape_of_rank_4(tensor)[1])
   for name, tensor in zip(("cosine", "sine"), node.rotation or (None, None), strict=True):
     if tensor is None:
       call.constant(**{name: None})
       call.number(f"{name}_batch", 0)
     else:
-      call.pointer(name, launch.Memory.of(body, tensor), launch.kind_of(tensor))
+      call.pointer(name, Memory.of(body, tensor), kind_of(tensor))
       call.number(f"{name}_batch", _stride_of_batch(tensor))
-  call.pointer("positions", launch.Memory.of(body, node.positions), "i64")
+  call.pointer("positions", Memory.of(body, node.positions), "i64")
   call.number("position_batch", _stride_of_batch(node.positions))
   launch.pass_mask(call, attention, ("batch", "head", None, "column"))
   call.pointer("out", attention.out, attention.kind)
@@ -57,7 +61,7 @@ def write(body: Body, node: IrNode) -> None:
   parts = _parts(attention)
   _pass_parts(call, attention, parts)
   name = _name(attention, node)
-  number = launch.backend_of(body).assert_number(
+  number = backend_of(body).assert_number(
     f"{name}: index out of bounds: 0 <= position < {capacity}"
   )
   if number:
@@ -97,7 +101,7 @@ def _name(attention: launch.AttentionCall, node: IrNode) -> str:
   return "_".join(words)
 
 
-def _stride_of_batch(tensor: IrNode) -> launch.Size:
+def _stride_of_batch(tensor: IrNode) -> Size:
   """How many elements of a tensor are between two batches: none if all batches share one row. The
   batch is the first of the dimensions."""
   view = nodes.node_view(tensor)
@@ -110,30 +114,30 @@ def _power_of_two(number: int) -> int:
 
 def _parts(attention: launch.AttentionCall) -> int:
   """The number of parts into which the keys are split at most, so that all multiprocessors work."""
-  target = launch.backend_of(attention.body).target
+  target = backend_of(attention.body).target
   blocks = torch_compat.size_hint(attention.batches) * attention.heads
-  most = launch.most(attention.body, attention.keys, 2**20)
-  keys = most or torch_compat.size_hint(attention.keys)
+  bound = most(attention.body, attention.keys, 2**20)
+  keys = bound or torch_compat.size_hint(attention.keys)
   of_blocks = 2 * target.multi_processor_count // max(blocks, 1)
   return max(1, min(of_blocks, -(-keys // _KEYS_OF_A_PART), _MOST_PARTS))
 
 
-def _pass_parts(call: launch.Call, attention: launch.AttentionCall, parts: int) -> None:
+def _pass_parts(call: Call, attention: launch.AttentionCall, parts: int) -> None:
   """Passes the memory by which parts of the keys are joined."""
   if parts == 1:
     call.constant(parts=None, weights=None, counters=None)
     return
   body = attention.body
   sizes = [parts, attention.batches, attention.q_heads]
-  results = launch.Memory.new(body, "attention_parts", [*sizes, attention.v_size])
+  results = Memory.new(body, "attention_parts", [*sizes, attention.v_size])
   call.pointer("parts", results, "fp32")
-  call.pointer("weights", launch.Memory.new(body, "attention_weights", sizes), "fp32")
+  call.pointer("weights", Memory.new(body, "attention_weights", sizes), "fp32")
   # The cache has a row for each batch, or more.
   rows, *_ = shape_of_rank_4(attention.key)[0]
   count = int(rows) * attention.heads
   counters = body.constants.counters(count)
   call.pointer(
-    "counters", launch.Memory(counters, sympy.Integer(0), sympy.Integer(4 * count), True), "i32"
+    "counters", Memory(counters, sympy.Integer(0), sympy.Integer(4 * count), True), "i32"
   )
 
 

@@ -1,5 +1,6 @@
 """Linear layers of few rows, whose weights are floats or codes (quantized/codes.py): the decoding
-of a language model.
+of a language model. This page is about one row; what it finds for 2 to 16 rows goes to the kernel
+of rows/kernel.py, with the residual that follows.
 
 Such a layer takes the time in which its weights are read. Inductor makes a reduction of each one,
 and recomputes in each of its blocks what makes the rows. Here
@@ -23,10 +24,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..fusion import parts, rewriting
+from ..fusion.chain import Chain
 from ..fusion.order import Order
 from ..inductor import graphs, own_operators
 from ..quantized import operator as quantized_operator
@@ -37,13 +39,19 @@ if TYPE_CHECKING:
   import torch
   from torch.export import ExportedProgram
 
-# The most rows. More of them are tiles of tensor cores.
+# The most rows, each of which is multiplied by itself.
 MOST_ROWS = 1
+# The most rows of a tile of tensor cores (rows/kernel.py), of floats of 16 bits; their weights in
+# one launch; and their elements, since the kernel has a loop that is written out.
+MOST_ROWS_OF_A_TILE = 16
+MOST_WEIGHTS = 4
+_MOST_ELEMENTS_OF_A_TILE = 1 << 15
 # The least bytes of the weights of a launch. Inductor's kernels of smaller ones have more fused
 # into them.
 LEAST_BYTES = 1 << 17
 
 _DTYPES = ("torch.bfloat16", "torch.float16", "torch.float32")
+_DTYPES_OF_TILES = _DTYPES[:2]
 
 
 # The operator
@@ -56,11 +64,11 @@ def operator() -> Any:
   a gate, there are two weights, whose result is that of the activation of the first one times that
   of the second. `eps` is below 0 if the rows have no norm; `norm` is the norm's weight. If weights
   are codes, each has scales and may have zeros, as those of husk::linear_quantized; `bits` is 0 if
-  they are floats."""
+  they are floats. `residual` is added to the result of one weight; Inductor adds it to one row."""
   return own_operators.define(
     "few_rows",
     "Tensor input, Tensor[] weights, Tensor[] scales, Tensor[] zeros, Tensor?[] biases, "
-    "Tensor? norm, float eps, str gate, int bits, int group",
+    "Tensor? norm, float eps, str gate, int bits, int group, Tensor? residual=None",
     _fake,
   )
 
@@ -76,6 +84,7 @@ def _fake(
   gate: str,
   bits: int,
   group: int,
+  residual: torch.Tensor | None = None,
 ) -> torch.Tensor:
   outer = input.shape[:-1]
   if gate or len(weights) == 1:
@@ -125,6 +134,11 @@ class _Layer:
     return size
 
   @property
+  def rows(self) -> int:
+    """The rows that it multiplies."""
+    return math.prod(self.input.meta["val"].shape[:-1])
+
+  @property
   def itemsize(self) -> int:
     """The bytes of an element of the weight."""
     size: int = self.weight.meta["val"].element_size()
@@ -158,7 +172,8 @@ def _layer(node: torch.fx.Node, target: Target) -> _Layer | None:
   is_supported = (
     layer.weight.op in ("placeholder", "get_attr")
     and isinstance(rows, int)
-    and 0 < rows <= MOST_ROWS
+    and rows > 0
+    and (rows <= MOST_ROWS or _is_for_tiles(rows, k, layer, target))
     and all(isinstance(size, int) for size in (*weight.shape, k))
     and len(dtypes) == 1
     and (layer.bias is None or layer.bias.meta["val"].shape == weight.shape[:1])
@@ -167,6 +182,19 @@ def _layer(node: torch.fx.Node, target: Target) -> _Layer | None:
     and few_rows_kernel.warps(k, 1, layer.itemsize) <= few_rows_kernel.MOST_WARPS
   )
   return layer if is_supported else None
+
+
+def _is_for_tiles(rows: int, k: Any, layer: _Layer, target: Target) -> bool:
+  """Whether tiles of tensor cores compute a layer, of which compute capability 8.0 has those of
+  bf16."""
+  return (
+    rows <= MOST_ROWS_OF_A_TILE
+    and layer.bits == 0
+    and isinstance(k, int)
+    and k <= _MOST_ELEMENTS_OF_A_TILE
+    and str(layer.weight.meta["val"].dtype) in _DTYPES_OF_TILES
+    and target.capability >= 80
+  )
 
 
 def _has_lines(call: quantized_operator.Call) -> bool:
@@ -247,8 +275,10 @@ def _with_gates(layers: list[_Layer]) -> Iterator[_Group]:
       for each in pair:
         del left[each.node]
       yield _Group(pair, gate)
-  if left:
-    yield _Group(list(left.values()))
+  rest = list(left.values())
+  most = len(rest) if layers[0].rows <= MOST_ROWS else MOST_WEIGHTS
+  for begin in range(0, len(rest), max(most, 1)):
+    yield _Group(rest[begin : begin + most])
 
 
 def _gate(layer: torch.fx.Node) -> _Gate | None:
@@ -288,6 +318,9 @@ def _replace(graph: torch.fx.Graph, order: Order, group: _Group) -> None:
     and norm.scale.meta["val"].dtype != first.input.meta["val"].dtype
   ):
     norm = None
+  chain = None
+  if len(group.layers) == 1 and first.rows > MOST_ROWS:
+    chain = Chain(first.node, order, {"residual": parts.residual})
   args = (
     first.input if norm is None else norm.input,
     [layer.weight for layer in group.layers],
@@ -299,8 +332,9 @@ def _replace(graph: torch.fx.Graph, order: Order, group: _Group) -> None:
     "" if group.gate is None else group.gate.activation,
     first.bits,
     first.group,
+    None if chain is None else chain.parts.get("residual"),
   )
-  with graph.inserting_before(first.node):
+  with graph.inserting_before(first.node if chain is None else chain.last):
     call = graph.call_function(operator(), args)
     call.meta = {key: value for key, value in first.node.meta.items() if key != "val"}
     values: Any = torch.fx.map_arg(args, lambda node: node.meta["val"])
@@ -314,6 +348,9 @@ def _replace(graph: torch.fx.Graph, order: Order, group: _Group) -> None:
     become(group.gate.product, aten.alias.default, (call,))
     for node in [*reversed(group.gate.nodes), group.gate.other, first.node]:
       graph.erase_node(node)
+    return
+  if chain is not None:
+    chain.become(aten.alias.default, (call,))
     return
   if len(group.layers) == 1:
     become(first.node, aten.alias.default, (call,))
@@ -413,11 +450,3 @@ def _inverse_root(node: Any) -> tuple[torch.fx.Node, float, torch.fx.Node] | Non
   if list(dims) not in ([-1], [x.meta["val"].dim() - 1]) or x.meta["val"].dtype != torch.float32:
     return None
   return x, total[1], square
-
-
-# The lowering
-
-
-def lowerings(target: Target) -> dict[Any, Callable[..., Any]]:
-  """Inductor's lowerings by operator."""
-  return {operator(): functools.partial(few_rows_kernel.lowered, target)}

@@ -45,6 +45,7 @@ from ..program import constants
 from ..program.constants import FunctionConstants
 from ..program.signature import Signature
 from ..quantized import int_layers, spellings
+from ..rows import node as rows
 from .called import Called
 from .device import Device, GraphKernels, Lowerings, Prepare, with_attention
 
@@ -152,7 +153,9 @@ class Cuda(Device):
     weights: FunctionConstants,
     names: hir.Names,
   ) -> hir.Variant:
-    nodes = {**launch.NODES, **step_launch.NODES} if self.attention == "flash" else None
+    nodes = {**rows.NODES}
+    if self.attention == "flash":
+      nodes |= {**launch.NODES, **step_launch.NODES}
     writer = self.writer(signature, weights, names, nodes)
 
     def write(wrapper: InductorObject, found: list[Assumption]) -> hir.Variant:
@@ -205,7 +208,7 @@ class Cuda(Device):
           **quantized_kernels.lowerings(self.description),
           **eight_bits.lowerings(self.description),
           **spellings.lowerings(),
-          **few_rows.lowerings(self.description),
+          **rows.lowerings(self.description),
           **experts.lowerings(),
           **random.lowerings(constants.GENERATOR, constants.GENERATOR_BYTES),
           **(

@@ -1,6 +1,7 @@
 """Operators that several ranks compute together. Programs call `husk::all_reduce` and its like,
 which the host's operators and NCCL implement. PyTorch's operators name a process group, which
-exists while a model is traced only; Husk's have the ranks of the group in its place."""
+exists while a model is traced only; Husk's have the ranks of the group in its place. A residual
+that is added to an all-reduce is an argument of it."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Unsupported
-from . import graphs, own_operators
+from . import graphs, own_operators, writes
 
 if TYPE_CHECKING:
   import torch
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 # A torch.ops overload.
 Operator = Any
 
-# The operators that a program calls. Each takes a token as its last argument, which all of them
+# The operators that a program calls. Each takes a token behind the results, which all of them
 # write, so that they keep one order on all ranks (lower/extern.py).
 NAMES = frozenset(
   {
@@ -33,10 +34,15 @@ NAMES = frozenset(
   }
 )
 
-
-# Arguments that an operator has in a trace only.
+# Arguments of the schemas that a call in a program does not have in their places: those of a trace
+# only, and a residual, which comes behind the token.
 _AFTER = "after"
-ONLY_TRACED = {name: frozenset({_AFTER, "size", "dtype", "device"}) for name in NAMES}
+RESIDUAL = "residual"
+LEFT_OUT = {name: frozenset({_AFTER, RESIDUAL, "size", "dtype", "device"}) for name in NAMES}
+# The most bytes of an all-reduce with a residual, times the other ranks: so much the port for CUDA
+# exchanges by its own kernel (ports/cuda/ops/peers.cpp), whose last step adds the residual. The
+# residual of a larger one would be one more pass over the tensor, behind NCCL's.
+_MOST_BYTES = 1 << 20
 
 
 def _define(name: str, arguments: str, fake: Callable[..., Any]) -> Operator:
@@ -64,9 +70,12 @@ def _dense(tensor: torch.Tensor, rows: Any = None) -> torch.Tensor:
 
 @functools.cache
 def all_reduce() -> Operator:
-  """husk::all_reduce: the sum, average, product, minimum or maximum of a tensor over all ranks."""
+  """husk::all_reduce: the sum, average, product, minimum or maximum of a tensor over all ranks, to
+  which a residual may be added."""
   return _define(
-    "all_reduce", "Tensor self, str reduce, int[] ranks", lambda x, reduce, ranks: _dense(x)
+    "all_reduce",
+    "Tensor self, str reduce, int[] ranks, Tensor? residual=None",
+    lambda x, reduce, ranks, residual=None: _dense(x),
   )
 
 
@@ -193,6 +202,9 @@ def rewrite(exported: ExportedProgram) -> None:
     for node in list(module.graph.nodes):
       if node.op == "call_function" and _is_collective(node.target):
         _replace(exported, module, node)
+    for node in list(module.graph.nodes):
+      if node.target is all_reduce():
+        _add_residual(exported, module, node)
     own = [define() for define in _ALL]
     calls = [node for node in module.graph.nodes if node.target in own]
     for before, node in itertools.pairwise(calls):
@@ -231,6 +243,64 @@ def _replace(exported: ExportedProgram, module: torch.fx.GraphModule, node: torc
     call = _call(module, name, arguments)
   call.meta = dict(node.meta)
   _use(exported, module, node, call)
+
+
+def _add_residual(
+  exported: ExportedProgram, module: torch.fx.GraphModule, node: torch.fx.Node
+) -> None:
+  """Makes one call of an all-reduce and of the addition that follows, if that adds a tensor like it
+  which exists before the all-reduce."""
+  import torch
+
+  user: Any = next(iter(node.users), None)
+  if len(node.users) != 1 or user.target is not torch.ops.aten.add.Tensor:
+    return
+  values = graphs.arguments(user)
+  one, other = values["self"], values["other"]
+  residual = one if other is node else other
+  if values["alpha"] != 1 or not isinstance(residual, torch.fx.Node):
+    return
+  if not _suits(exported, node, residual) or not _is_before(residual, node, user):
+    return
+  node.args = (*node.args, residual)
+  node.meta = dict(user.meta)
+  _use(exported, module, user, node)
+
+
+def _suits(exported: ExportedProgram, node: torch.fx.Node, residual: torch.fx.Node) -> bool:
+  """Whether the tensors of two nodes are alike, and small enough for the kernel of the port."""
+  import torch
+  from torch.utils._sympy.value_ranges import bound_sympy
+
+  x, y = node.meta["val"], residual.meta["val"]
+  if x.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+    return False
+  if (y.dtype, y.device, _sizes(y)) != (x.dtype, x.device, _sizes(x)) or not y.is_contiguous():
+    return False
+  size: Any = x.numel()
+  if isinstance(size, torch.SymInt):
+    shapes: Any = size.node.shape_env
+    ranges = {**shapes.var_to_range, **exported.range_constraints}
+    size = bound_sympy(size.node.expr, ranges).upper
+  others = len(graphs.arguments(node)["ranks"]) - 1
+  return bool(size * x.itemsize * others <= _MOST_BYTES)
+
+
+def _sizes(tensor: torch.Tensor) -> list[Any]:
+  """The sizes of a tensor as numbers and expressions, which compare without a guard."""
+  return [getattr(getattr(size, "node", None), "expr", size) for size in tensor.shape]
+
+
+def _is_before(residual: torch.fx.Node, node: torch.fx.Node, user: torch.fx.Node) -> bool:
+  """Whether `residual` is computed before `node`, and nothing is written until `user` reads it."""
+  if not residual < node:
+    return False
+  between = node.next
+  while between is not user:
+    if writes.may_write(between):
+      return False
+    between = between.next
+  return True
 
 
 def _separate(

@@ -943,12 +943,14 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   "triton.experimental.gluon.language": (
     uses(
       "BlockedLayout DotOperandLayout NVMMADistributedLayout NVMMASharedLayout SliceLayout"
-      " allocate_shared_memory arange cdiv constexpr convert_layout exp2 float32 full int64 log2"
-      " max maximum minimum num_programs program_id static_range store sum warp_specialize where",
+      " allocate_shared_memory arange cdiv constexpr convert_layout exp exp2 float32 full"
+      " int64 load log2 max maximum minimum num_programs permute program_id reshape rsqrt"
+      " split static_assert static_range store sum warp_specialize where",
       "the language",
     ),
     uses("get_default_for", "the layout of a tile", of="NVMMASharedLayout"),
   ),
+  "triton.experimental.gluon.language.nvidia.ampere": (uses("mma_v2", "products of tensor cores"),),
   "triton.experimental.gluon.language.nvidia.ampere.async_copy": (
     uses("mbarrier_arrive", "copies without waiting"),
     uses("async_copy_global_to_shared", "copies to shared memory (torch_compat.gluon)"),

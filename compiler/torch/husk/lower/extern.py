@@ -6,8 +6,8 @@ If a size of a result depends on the values of tensors, the operator "NAME:sizes
 It has the same arguments, only reads, and returns the unknown numbers in the order in which torch
 found them: for each tensor its sizes, its strides, its offset. A random operator has the state of
 the generator as its last argument, and a collective operator the token of the function, which it
-writes, so that such calls keep their order. An operator that needs scratch memory has a workspace
-as its last argument (workspaces.py).
+writes, so that such calls keep their order; a residual comes behind the token. An operator that
+needs scratch memory has a workspace as its last argument (workspaces.py).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -241,6 +241,8 @@ def _call(
       results.append(_bytes_of_buffer("both", generator))
   if operator_name(op) in collectives.NAMES:
     results.append(body.token())
+    if (residual := values.get(collectives.RESIDUAL)) is not None:
+      results.append(body.tensor("read", residual))
   length = workspaces.length(operator_name(op), values)
   if length is not None:
     results.append(_workspace(body, length))
@@ -295,7 +297,7 @@ def _arguments(
 ) -> list[hir.Argument]:
   """All arguments of the schema. With `only_reads` no argument is written."""
   arguments: list[hir.Argument] = []
-  left_out = collectives.ONLY_TRACED.get(operator_name(op), frozenset())
+  left_out = collectives.LEFT_OUT.get(operator_name(op), frozenset())
   for argument in op._schema.arguments:
     if argument.name in left_out:
       continue

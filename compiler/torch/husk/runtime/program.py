@@ -487,10 +487,13 @@ _LIMITS = (
 )
 
 
-def group_id(device: str = "cpu") -> bytes:
+def group_id(device: str = "cpu", *, one_machine: bool = False) -> bytes:
   """An id for a group of ranks whose programs run on such devices. One rank calls it, and brings
-  the bytes to the others, for instance by torch.distributed, a file or a pipe."""
-  return native.group_id(device)
+  the bytes to the others, for instance by torch.distributed, a file or a pipe.
+
+  one_machine: on CUDA, all ranks are processes or threads of one machine. They open NCCL, which
+  takes hundreds of MB of each GPU, with the first session that needs it."""
+  return native.group_id(device, one_machine)
 
 
 def load(

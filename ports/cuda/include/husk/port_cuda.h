@@ -79,10 +79,14 @@ typedef struct husk_cuda_options {
    * machine whose devices reach each other's memory; this takes 4 MiB of a device for each rank. Of
    * all ranks of a group, each has the same value. */
   int32_t no_peer_memory;
+  /** 1, for husk_group_id_create: all ranks of the group are on one machine. They meet without NCCL
+   * then, and open it together when an op is prepared that needs it. NCCL takes hundreds of MB of
+   * each device. */
+  int32_t one_machine;
 } husk_cuda_options;
 /** The initial value of a husk_cuda_options. */
 #define HUSK_CUDA_OPTIONS_INIT \
-  {sizeof(husk_cuda_options), 0, NULL, 0, 0, 0, NULL, 0, 0, NULL, NULL, NULL, NULL, NULL, 0}
+  {sizeof(husk_cuda_options), 0, NULL, 0, 0, 0, NULL, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 0}
 
 /** Returns the port "cuda": a static table, never NULL, also on a machine without a driver. Any
  * thread may call. */

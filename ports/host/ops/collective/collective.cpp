@@ -123,9 +123,10 @@ Value<T> combine(Reduction how, Value<T> a, Value<T> b) {
   }
 }
 
-// Reduces `n` elements that the areas of all members begin with, in the order of the members.
+// Reduces `n` elements that the areas of all members begin with, in the order of the members. A
+// residual is added to the result as `out` has it.
 template <class T>
-void reduce(const Together& all, Reduction how, int64_t n, T* out) {
+void reduce(const Together& all, Reduction how, int64_t n, T* out, const T* residual = nullptr) {
   for (int64_t i = 0; i < n; ++i) {
     Value<T> value = get(reinterpret_cast<const T*>(all.area(0)) + i);
     for (uint32_t m = 1; m < all.members.count; ++m)
@@ -138,6 +139,7 @@ void reduce(const Together& all, Reduction how, int64_t n, T* out) {
         value = static_cast<Value<T>>(value / static_cast<Value<T>>(all.members.count));
     }
     set(out + i, value);
+    if (residual) set(out + i, combine<T>(Reduction::sum, get(out + i), get(residual + i)));
   }
 }
 
@@ -201,10 +203,16 @@ husk_status transfer(const Arguments& args, ArgumentPlace tensor, ArgumentPlace 
 husk_status all_reduce(const Arguments& args) {
   constexpr ArgumentsOf named("all_reduce");
   constexpr uint32_t kSelf = named["self"], kOut = named["out"], kReduce = named["reduce"];
-  constexpr uint32_t kRanks = named["ranks"];
+  constexpr uint32_t kRanks = named["ranks"], kResidual = named["residual"];
   for (const uint32_t at : {kSelf, kOut}) HUSK_TRY(check_dense(args, at));
   HUSK_TRY(args.check_same_dtype(kOut, kSelf));
   HUSK_TRY(args.check_same_shape(kOut, kSelf));
+  const bool has_residual = !args.none(kResidual);
+  if (has_residual) {
+    HUSK_TRY(check_dense(args, kResidual));
+    HUSK_TRY(args.check_same_dtype(kResidual, kOut));
+    HUSK_TRY(args.check_same_shape(kResidual, kOut));
+  }
   Reduction how{};
   HUSK_TRY(get_reduction(args, kReduce, how));
   HUSK_TRY(check_reduction(args, kSelf, how));
@@ -220,7 +228,8 @@ husk_status all_reduce(const Arguments& args) {
       const int64_t n = std::min(elements - at, most), bytes = n * int64_t{sizeof(T)};
       copy_bytes(all.own_area(), bytes_of(args[kSelf]) + at * int64_t{sizeof(T)}, bytes);
       if ((status = all.meet()) != HUSK_OK) return;
-      reduce(all, how, n, reinterpret_cast<T*>(args[kOut].data) + at);
+      reduce(all, how, n, reinterpret_cast<T*>(args[kOut].data) + at,
+             has_residual ? reinterpret_cast<const T*>(args[kResidual].data) + at : nullptr);
       if ((status = all.part()) != HUSK_OK) return;
       at += n;
     } while (at < elements);

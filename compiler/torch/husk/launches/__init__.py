@@ -1,0 +1,1 @@
+"""Launches of Husk's own kernels by nodes of Inductor."""
