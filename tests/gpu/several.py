@@ -10,9 +10,9 @@ CPU); sums of floats of two ranks are exact, so all must be equal. An all-reduce
 compared with one without, to which torch adds the residual. Times are for one all-reduce inside a
 CUDA graph of 20, and for one with a residual against an all-reduce and a kernel that adds it.
 `groups` are calls of some of the ranks: of pairs, of every other rank, of all in the opposite
-order, and of one alone. --one-machine makes the id for ranks that open NCCL when an op needs it. --without-nccl gives the
-ranks an id as the port makes it where there is no NCCL; what it refuses then is counted. It needs
-huskc and the extension of Python in a build, and torch."""
+order, and of one alone. --one-machine makes the id for ranks that open NCCL when an op needs it.
+--without-nccl gives the ranks an id as the port makes it where there is no NCCL; what it refuses
+then is counted. It needs huskc and the extension of Python in a build, and torch."""
 
 import argparse
 import functools
