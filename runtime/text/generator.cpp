@@ -39,6 +39,11 @@ Status Generator::open(husk_engine* engine, husk_program* program,
   HUSK_TRY(adapters_.open(program, model_.adapter_count, model_.adapter_rank, error));
   reuses_prefixes_ = options.reuse_prefixes != 0;
   HUSK_TRY(cached_.resize(slots * width(), error));
+  HUSK_TRY(ended_at_.resize(slots, error));
+  if (model_.pages) {
+    HUSK_TRY(pages_.open(model_.pages, model_.page, model_.slots, model_.columns(), error));
+  }
+  counts_.pages = static_cast<uint64_t>(model_.pages);
   counts_.slots = static_cast<uint32_t>(slots);
   counts_.max_tokens = static_cast<uint64_t>(model_.max_tokens);
   counts_.vocabulary = static_cast<uint64_t>(model_.vocabulary);
@@ -108,8 +113,16 @@ void Generator::end(Sequence& sequence, const Chosen& chosen, int32_t reason,
                     const husk_error* why) {
   Request* request = sequence.request;
   sequence.has_ended = true;
-  if (sequence.slot >= 0) slots_[static_cast<size_t>(sequence.slot)] = nullptr;
   ++counts_.ended;
+  if (sequence.slot >= 0) {
+    const auto slot = static_cast<size_t>(sequence.slot);
+    slots_[slot] = nullptr;
+    ended_at_[slot] = counts_.ended;
+    if (pages_.exist()) {
+      if (!reuses_prefixes_) cached_counts_[slot] = 0;
+      pages_.keep(slot, cached_counts_[slot]);
+    }
+  }
   const bool goes_on = sequence.give(chosen, reason, why);
   if (--request->left == 0) return remove(request);
   if (!goes_on) (void)cancel(request->number, nullptr);
@@ -178,7 +191,11 @@ int32_t Generator::free_slot(const Request& request, int64_t* reused) const {
   for (size_t slot = 0; slot < slots_.size(); ++slot) {
     if (slots_[slot]) continue;
     const int64_t equal_tokens = reuses_prefixes_ ? cached_part(request, slot) : 0;
-    if (best >= 0 && equal_tokens <= *reused) continue;
+    if (best >= 0 && equal_tokens <= *reused &&
+        !(equal_tokens == *reused && pages_.exist() &&
+          pages_.count_of(slot) < pages_.count_of(static_cast<size_t>(best)))) {
+      continue;
+    }
     best = static_cast<int32_t>(slot);
     *reused = equal_tokens;
   }
@@ -187,11 +204,13 @@ int32_t Generator::free_slot(const Request& request, int64_t* reused) const {
 
 // Gives the free slots to those that wait, the first one first.
 void Generator::admit() {
+  if (pages_.exist() && !resume()) return;
   const Lock lock(mutex_);
   while (Sequence* sequence = waiting_) {
     int64_t reused = 0;
     const int32_t slot = free_slot(*sequence->request, &reused);
     if (slot < 0) return;
+    if (pages_.exist() && !seat(*sequence, static_cast<size_t>(slot), &reused)) return;
     waiting_ = sequence->next;
     if (!waiting_) last_waiting_ = nullptr;
     --waiting_count_;
@@ -209,8 +228,16 @@ void Generator::admit() {
 // Notes that the cache has these tokens of a sequence.
 void Generator::remember(const Sequence& sequence, const int32_t* tokens, int64_t count,
                          int64_t position) {
-  memcpy(tokens_of(sequence) + position, tokens, static_cast<size_t>(count) * sizeof(int32_t));
+  int32_t* to = tokens_of(sequence) + position;
+  if (to != tokens) memcpy(to, tokens, static_cast<size_t>(count) * sizeof(int32_t));
   cached_counts_[static_cast<size_t>(sequence.slot)] = position + count;
+}
+
+// Gives the next run the pages of a sequence.
+void Generator::set_pages(const Sequence& sequence) {
+  if (!pages_.exist()) return;
+  const auto slot = static_cast<size_t>(sequence.slot);
+  model_.set_pages(sequence.slot, pages_.of(slot), pages_.count_of(slot));
 }
 
 // Says how the next token of a sequence is drawn at a row of logits.
@@ -270,16 +297,20 @@ bool Generator::add_token(Sequence& sequence, int64_t row) {
   return false;
 }
 
-// The sample of a request that takes its prompt, which the others get from it.
+// The sample of a request that takes its prompt, which the others get from it: the one of which the
+// cache has most, and with pages one that has them.
 const Sequence* Generator::leader(const Sequence& sequence) const {
   const Sequence* first = &sequence;
   if (!model_.copies()) return first;
   for (const Sequence* other : slots_) {
-    if (!other || other->request != sequence.request || other->count) continue;
-    if (other->taken > first->taken ||
-        (other->taken == first->taken && other->slot < first->slot)) {
-      first = other;
-    }
+    if (!other || other->request != sequence.request || other->count || other->is_paused) continue;
+    const int64_t more_tokens = other->taken - first->taken,
+                  more_pages = pages_.exist()
+                                   ? pages_.count_of(static_cast<size_t>(other->slot)) -
+                                         pages_.count_of(static_cast<size_t>(first->slot))
+                                   : 0;
+    const int64_t more = more_tokens ? more_tokens : more_pages;
+    if (more > 0 || (more == 0 && other->slot < first->slot)) first = other;
   }
   return first;
 }
@@ -288,6 +319,7 @@ const Sequence* Generator::leader(const Sequence& sequence) const {
 Status Generator::copy(size_t source, Sequence& to, int64_t count, husk_error* error) {
   const int64_t added = count - to.taken;
   if (added <= 0) return Status::ok;
+  if (pages_.exist()) return share(source, to, count, 1, error);
   HUSK_TRY(model_.copy(static_cast<int64_t>(source), to.slot, to.taken, added, error));
   remember(to, to.request->prompt.data() + to.taken, added, to.taken);
   to.taken = count;
@@ -300,7 +332,7 @@ Status Generator::copy(size_t source, Sequence& to, int64_t count, husk_error* e
 // Looks for a slot that has more of a prompt than the sequence has. Two prompts that begin alike
 // and are taken in chunks copy from each other, so that each chunk is computed once.
 Status Generator::copy_prefix(Sequence& sequence, husk_error* error) {
-  if (!reuses_prefixes_ || !model_.copies()) return Status::ok;
+  if (!reuses_prefixes_ || !(model_.copies() || pages_.exist())) return Status::ok;
   int64_t most = sequence.taken + kLeastCopied - 1;
   size_t source = slots_.size();
   for (size_t slot = 0; slot < slots_.size(); ++slot) {
@@ -310,7 +342,9 @@ Status Generator::copy_prefix(Sequence& sequence, husk_error* error) {
     most = count;
     source = slot;
   }
-  return source < slots_.size() ? copy(source, sequence, most, error) : Status::ok;
+  if (source == slots_.size()) return Status::ok;
+  if (pages_.exist()) return share(source, sequence, most, kLeastCopied, error);
+  return copy(source, sequence, most, error);
 }
 
 // Gives the first token to a sequence whose prompt the last run has completed, at a row of its
@@ -334,7 +368,7 @@ Status Generator::begin_texts(Sequence& first, int64_t row, husk_error* error) {
   }
   if (!model_.copies()) return Status::ok;
   for (Sequence* other : slots_) {
-    if (!waits(other)) continue;
+    if (!waits(other) || other->taken < total) continue;  // without a page, it takes the rest
     model_.clear();
     set_row(row, *other);
     if (!allow(*other, row)) continue;
@@ -348,14 +382,17 @@ Status Generator::begin_texts(Sequence& first, int64_t row, husk_error* error) {
 Status Generator::take_chunk(Sequence& sequence, husk_error* error) {
   const Request& request = *sequence.request;
   HUSK_TRY(copy_prefix(sequence, error));
-  const auto total = static_cast<int64_t>(request.prompt.size());
+  const bool is_behind = sequence.is_behind;
+  const auto total = is_behind ? sequence.length() - 1
+                               : static_cast<int64_t>(request.prompt.size());
   const int64_t position = sequence.taken;
   int64_t count = total - position < chunk_ ? total - position : chunk_;
   // Tokens that must not come as the first one are those of `prefill`, which takes two and more.
   if (model_.encoder.exists() && total - position - count == 1 && count > 1) --count;
   if (!request.images.empty()) count = request.images.end(position, chunk_) - position;
-  const int32_t* tokens = request.prompt.data() + position;
+  const int32_t* tokens = (is_behind ? tokens_of(sequence) : request.prompt.data()) + position;
   int64_t row = 0;
+  if (pages_.exist() && !reserve(sequence, position + count)) return Status::ok;
   if (position == 0 && model_.encoder.exists()) {
     HUSK_TRY(model_.encode(request.source, sequence.slot, error));
   }
@@ -367,7 +404,8 @@ Status Generator::take_chunk(Sequence& sequence, husk_error* error) {
     model_.set_adapter(row, request.adapter);
     model_.set_shift(row, request.images.shift(position));
   }
-  if (position + count == total) set_row(row, sequence);
+  set_pages(sequence);
+  if (position + count == total && !is_behind) set_row(row, sequence);
   if (count == 1) {
     HUSK_TRY(model_.decode(row + 1, position + 1, error));
   } else if (request.images.are_in(position, position + count)) {
@@ -377,15 +415,18 @@ Status Generator::take_chunk(Sequence& sequence, husk_error* error) {
     HUSK_TRY(model_.prefill(tokens, count, sequence.slot, position, request.adapter, error));
   }
   remember(sequence, tokens, count, position);
-  counts_.prompt_tokens += static_cast<uint64_t>(count);
+  (is_behind ? counts_.repeated_tokens : counts_.prompt_tokens) += static_cast<uint64_t>(count);
   ++counts_.prompt_runs;
   sequence.taken += count;
-  return sequence.taken < total ? Status::ok : begin_texts(sequence, row, error);
+  if (sequence.taken < total) return Status::ok;
+  sequence.is_behind = false;
+  return is_behind ? Status::ok : begin_texts(sequence, row, error);
 }
 
 Status Generator::take_prompts(husk_error* error) {
   for (Sequence* sequence : slots_) {
-    if (!sequence || sequence->count || leader(*sequence) != sequence) continue;
+    if (!sequence || sequence->is_paused || sequence->decodes()) continue;
+    if (!sequence->is_behind && leader(*sequence) != sequence) continue;
     const Status status = take_chunk(*sequence, error);
     if (!failed(status)) continue;
     if (model_.is_damaged()) return status;
@@ -400,7 +441,7 @@ Status Generator::take_prompts(husk_error* error) {
 int64_t Generator::find_drafts() {
   int64_t tried = 1;
   for (Sequence* sequence : slots_) {
-    if (!sequence || !sequence->count) continue;
+    if (!sequence || !sequence->decodes()) continue;
     const Request& request = *sequence->request;
     if (request.adjusts() || request.top) return 1;
     sequence->drafted = 0;
@@ -413,6 +454,7 @@ int64_t Generator::find_drafts() {
       const auto left = static_cast<int64_t>(request.most) - sequence->count - 1;
       if (most > left) most = left;
     }
+    if (pages_.exist()) most = reserve_drafts(*sequence, most);
     sequence->drafted = draft(tokens_of(*sequence), length, most);
     if (sequence->drafted >= tried) tried = sequence->drafted + 1;
   }
@@ -426,10 +468,11 @@ Status Generator::verify(int64_t tried, husk_error* error) {
   Wanted wanted;
   for (size_t slot = 0; slot < slots_.size(); ++slot) {
     const Sequence* sequence = slots_[slot];
-    if (!sequence || !sequence->count) continue;
+    if (!sequence || !sequence->decodes()) continue;
     const auto row = static_cast<int64_t>(slot);
     const int64_t length = sequence->length();
     model_.set_position(row, length - 1);
+    set_pages(*sequence);
     model_.set_adapter(row, sequence->request->adapter);
     model_.set_shift(row, sequence->request->images.shift(length - 1));
     for (int64_t k = 0; k <= sequence->drafted; ++k) {
@@ -444,7 +487,7 @@ Status Generator::verify(int64_t tried, husk_error* error) {
   HUSK_TRY(model_.finish(rows * tried, wanted, error));
   for (int64_t row = 0; row < rows; ++row) {
     Sequence* sequence = slots_[static_cast<size_t>(row)];
-    if (sequence && sequence->count) take_drafts(*sequence, row, tried);
+    if (sequence && sequence->decodes()) take_drafts(*sequence, row, tried);
   }
   return Status::ok;
 }
@@ -472,6 +515,7 @@ void Generator::take_drafts(Sequence& sequence, int64_t slot, int64_t tried) {
 
 // Generates a token of each sequence whose prompt is in the cache.
 Status Generator::decode(husk_error* error) {
+  if (pages_.exist()) reserve_next();
   const int64_t tried = model_.verified ? find_drafts() : 1;
   if (tried > 1) return verify(tried, error);
   model_.clear();
@@ -479,10 +523,11 @@ Status Generator::decode(husk_error* error) {
   Wanted wanted;
   for (size_t slot = 0; slot < slots_.size(); ++slot) {
     const Sequence* sequence = slots_[slot];
-    if (!sequence || !sequence->count) continue;
+    if (!sequence || !sequence->decodes()) continue;
     const auto row = static_cast<int64_t>(slot);
     const int64_t length = sequence->length();
     model_.set_token(row, sequence->token, length - 1);
+    set_pages(*sequence);
     set_row(row, *sequence);
     wanted.add(sequence->request->wanted());
     rows = row + 1;
@@ -492,14 +537,14 @@ Status Generator::decode(husk_error* error) {
   HUSK_TRY(model_.decode(rows, end, error));
   for (int64_t row = 0; row < rows; ++row) {
     Sequence* sequence = slots_[static_cast<size_t>(row)];
-    if (!sequence || !sequence->count) continue;
+    if (!sequence || !sequence->decodes()) continue;
     remember(*sequence, &sequence->token, 1, sequence->length() - 1);
     (void)allow(*sequence, row);
   }
   HUSK_TRY(model_.finish(rows, wanted, error));
   for (int64_t row = 0; row < rows; ++row) {
     Sequence* sequence = slots_[static_cast<size_t>(row)];
-    if (sequence && sequence->count) (void)add_token(*sequence, row);
+    if (sequence && sequence->decodes()) (void)add_token(*sequence, row);
   }
   return Status::ok;
 }
@@ -508,6 +553,7 @@ Status Generator::decode(husk_error* error) {
 void Generator::end_all(const husk_error& why) {
   for (size_t slot = 0; slot < slots_.size(); ++slot) {
     cached_counts_[slot] = 0;
+    if (pages_.exist()) pages_.keep(slot, 0);
     if (slots_[slot]) end(*slots_[slot], {}, HUSK_TEXT_FAILED, &why);
   }
 }
@@ -587,6 +633,7 @@ Status Generator::step(int32_t* more, husk_error* error) {
   if (failed(status)) end_all(*error);
   counts_.steps += model_.nanoseconds != before;
   counts_.model_nanoseconds = model_.nanoseconds;
+  counts_.used_pages = static_cast<uint64_t>(pages_.used_count());
   counts_.active = 0;
   for (const Sequence* sequence : slots_) counts_.active += sequence != nullptr;
   counts_.step_nanoseconds += nanoseconds_now() - begin;

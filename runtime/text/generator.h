@@ -5,6 +5,7 @@
 
 #include "base/sync.h"
 #include "text/adapters.h"
+#include "text/pages.h"
 #include "text/request.h"
 
 namespace husk::text {
@@ -44,6 +45,16 @@ class Generator {
   int64_t cached_part(const Request& request, size_t slot) const;
   Status copy(size_t source, Sequence& to, int64_t count, husk_error* error);
   Status copy_prefix(Sequence& sequence, husk_error* error);
+  // With pages (generator_pages.cpp):
+  bool evict(size_t except);
+  bool take_pages(size_t slot, int64_t positions);
+  bool reserve(Sequence& sequence, int64_t positions);
+  void pause(Sequence& sequence);
+  bool seat(const Sequence& sequence, size_t slot, int64_t* reused);
+  bool resume();
+  Status share(size_t source, Sequence& to, int64_t count, int64_t least_copied, husk_error* error);
+  void reserve_next();
+  int64_t reserve_drafts(const Sequence& sequence, int64_t most);
   Status take_prompts(husk_error* error);
   Status take_chunk(Sequence& sequence, husk_error* error);
   Status begin_texts(Sequence& first, int64_t row, husk_error* error);
@@ -52,6 +63,7 @@ class Generator {
   Status verify(int64_t tried, husk_error* error);
   void take_drafts(Sequence& sequence, int64_t slot, int64_t tried);
   void remember(const Sequence& sequence, const int32_t* tokens, int64_t count, int64_t position);
+  void set_pages(const Sequence& sequence);
   void set_row(int64_t row, const Sequence& sequence);
   bool allow(Sequence& sequence, int64_t row);
   int32_t* tokens_of(const Sequence& sequence) {
@@ -75,6 +87,8 @@ class Generator {
   // cached_counts_; a text has one token more.
   List<int32_t> cached_;
   List<int64_t> cached_counts_;
+  Pages pages_;
+  List<uint64_t> ended_at_;         // when the sequence of each slot ended: how many had before
   List<uint64_t> cached_versions_;  // of the adapters that the tokens of each slot were taken with
   husk_generator_stats counts_ = HUSK_GENERATOR_STATS_INIT;  // of the thread that steps
 

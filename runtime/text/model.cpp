@@ -81,6 +81,7 @@ Model::~Model() {
     husk_engine_free(engine_, device_images_);
     husk_engine_free(engine_, device_embeddings_);
     husk_engine_free(engine_, device_source_);
+    husk_engine_free(engine_, device_table_);
     husk_engine_stream_destroy(engine_, stream_);
   }
   free(rows_);
@@ -122,6 +123,14 @@ Status Model::describe(const husk_program* program, husk_error* error) {
     return no_model(error, "a choice of an encoder or adapters, images and verify");
   }
   HUSK_TRY(check_tokens(encoder.start.data(), encoder.start.size(), error));
+  if (json.member(json.root(), "pages")) {
+    HUSK_TRY(read_size(json, "pages", kMost, pages, error));
+    HUSK_TRY(read_size(json, "page", kMost, page, error));
+    if (pages < columns()) return no_model(error, "pages for a sequence of max_tokens");
+    if (has_states || adapter_count || images.exists() || encoder.exists()) {
+      return no_model(error, "a choice of pages or states, adapters, images and an encoder");
+    }
+  }
   const char* settings = metadata(program, "husk.text.generation");
   if (!settings) return Status::ok;
   HUSK_TRY(json.parse(Span(settings), error));
@@ -151,10 +160,10 @@ Status Model::find_functions(const husk_program* program, husk_error* error) {
     uint32_t* number;
     bool is_optional;
   } functions[] = {
-      {"prefill", 4 + prefill_inputs(), 2, &prefill_, false},
+      {"prefill", pages ? 3 : 4 + prefill_inputs(), 2, &prefill_, false},
       {"decode", 3 + row_inputs(), 2, &decode_, false},
       {"sample", 7, 2, &sample_, false},
-      {"copy", 4, 1, &copy_, true},
+      {"copy", pages ? 2u : 4u, 1, &copy_, true},
       {"adjust", 8, 1, &adjust_, true},
       {"rank", 2, 3, &rank_, true},
       {"verify", 3 + row_inputs(), 2, &verify_, true},
@@ -195,6 +204,7 @@ Status Model::allocate(husk_error* error) {
   HUSK_TRY(to_status(husk_engine_alloc(engine_, prompt, &device_prompt_, error)));
   if (images.exists()) HUSK_TRY(allocate_images(error));
   if (encoder.exists()) HUSK_TRY(allocate_source(error));
+  if (pages) HUSK_TRY(allocate_pages(error));
   return controls() ? allocate_controls(error) : Status::ok;
 }
 
@@ -217,6 +227,14 @@ Status Model::allocate_source(husk_error* error) {
     bytes = source_tokens_.size() * sizeof(int64_t);
   }
   return to_status(husk_engine_alloc(engine_, bytes, &device_source_, error));
+}
+
+Status Model::allocate_pages(husk_error* error) {
+  const auto count = static_cast<size_t>(slots * columns());
+  HUSK_TRY(slot_pages_.resize(count, error));
+  HUSK_TRY(table_.resize(count, error));
+  HUSK_TRY(device_has_.reserve(count, error));
+  return to_status(husk_engine_alloc(engine_, count * sizeof(int64_t), &device_table_, error));
 }
 
 Status Model::allocate_controls(husk_error* error) {
@@ -273,6 +291,7 @@ void Model::clear() {
     reinterpret_cast<float*>(host(kRepetition))[i] = 1;
   }
   for (Past& past : past_) past = {};
+  for (int64_t& number : slot_pages_) number = 0;
   if (!allowed_.empty()) memset(allowed_.data(), 0xFF, allowed_.size() * sizeof(uint32_t));
 }
 
@@ -283,6 +302,11 @@ void Model::set_position(int64_t row, int64_t position) {
 void Model::set_token(int64_t row, int64_t token, int64_t position) {
   reinterpret_cast<int64_t*>(host(kTokens))[row] = token;
   set_position(row, position);
+}
+
+void Model::set_pages(int64_t slot, const int32_t* numbers, int64_t count) {
+  int64_t* to = slot_pages_.data() + slot * columns();
+  for (int64_t i = 0; i < count; ++i) to[i] = numbers[i];
 }
 
 void Model::set_adapter(int64_t row, int64_t adapter) {
@@ -382,6 +406,27 @@ Status Model::upload_rows(husk_error* error) {
   return Status::ok;
 }
 
+// Brings the pages of the positions before `end` of some slots to the device, if it does not have
+// them, and sets the sizes of the table. Few steps change it.
+Status Model::upload_pages(int64_t first, int64_t rows, int64_t end, int64_t* sizes,
+                           husk_error* error) {
+  sizes[0] = rows;
+  sizes[1] = (end + page - 1) / page;
+  const auto width = static_cast<size_t>(sizes[1]);
+  const size_t count = static_cast<size_t>(rows) * width;
+  for (int64_t row = 0; row < rows; ++row) {
+    memcpy(table_.data() + static_cast<size_t>(row) * width,
+           slot_pages_.data() + (first + row) * columns(), width * sizeof(int64_t));
+  }
+  const size_t bytes = count * sizeof(int64_t);
+  if (device_has_.size() == count && memcmp(device_has_.data(), table_.data(), bytes) == 0) {
+    return Status::ok;
+  }
+  device_has_.clear();
+  HUSK_TRY(upload(device_table_, table_.data(), bytes, error));
+  return device_has_.append(table_.data(), count, error);
+}
+
 Status Model::run(uint32_t function, const husk_value* inputs, uint32_t count, husk_value* outputs,
                   uint32_t output_count, husk_error* error) {
   const husk_value last = outputs[output_count - 1];  // those before it have memory
@@ -425,13 +470,20 @@ Status Model::prefill(const int32_t* tokens, int64_t count, int64_t slot, int64_
   is_damaged_ = false;
   for (int64_t i = 0; i < count; ++i) prompt_[i] = tokens[i];
   HUSK_TRY(upload(device_prompt_, prompt_, static_cast<size_t>(count) * sizeof(int64_t), error));
-  DLTensor chunk_tensor, next_tensor;
-  int64_t one = 1;
-  const husk_value inputs[] = {tensor(chunk_tensor, device_prompt_, &count, kInt64), integer(slot),
-                               integer(position), span(position + count),
-                               encoder.takes_tokens() ? source_span() : integer(adapter)};
+  DLTensor chunk_tensor, next_tensor, pages_tensor;
+  int64_t one = 1, sizes[2];
   husk_value outputs[] = {tensor(next_tensor, device_found_, &one, kInt64), kNone};
-  HUSK_TRY(run(prefill_, inputs, 4 + prefill_inputs(), outputs, 2, error));
+  const husk_value taken = tensor(chunk_tensor, device_prompt_, &count, kInt64);
+  if (pages) {
+    HUSK_TRY(upload_pages(slot, 1, position + count, sizes, error));
+    const husk_value inputs[] = {taken, integer(position),
+                                 tensor(pages_tensor, device_table_, sizes + 1, kInt64)};
+    HUSK_TRY(run(prefill_, inputs, 3, outputs, 2, error));
+  } else {
+    const husk_value inputs[] = {taken, integer(slot), integer(position), span(position + count),
+                                 encoder.takes_tokens() ? source_span() : integer(adapter)};
+    HUSK_TRY(run(prefill_, inputs, 4 + prefill_inputs(), outputs, 2, error));
+  }
   logits_ = outputs[1].as.tensor;
   return Status::ok;
 }
@@ -501,10 +553,13 @@ Status Model::decode(int64_t rows, int64_t end, husk_error* error) {
   const Timed timed(nanoseconds);
   is_damaged_ = false;
   HUSK_TRY(upload_rows(error));
-  DLTensor tensors[3], next_tensor;
+  DLTensor tensors[4], next_tensor;
+  int64_t page_sizes[2];
+  if (pages) HUSK_TRY(upload_pages(0, rows, end, page_sizes, error));
   const husk_value inputs[] = {
-      column(tensors[0], kTokens, &rows), column(tensors[1], kPositions, &rows), span(end),
-      encoder.takes_tokens() ? source_span() : column(tensors[2], row_column(), &rows)};
+      column(tensors[0], kTokens, &rows), column(tensors[1], kPositions, &rows),
+      pages ? table(tensors[2], device_table_, page_sizes, kInt64) : span(end),
+      encoder.takes_tokens() ? source_span() : column(tensors[3], row_column(), &rows)};
   husk_value outputs[] = {tensor(next_tensor, device_found_, &rows, kInt64), kNone};
   HUSK_TRY(run(decode_, inputs, 3 + row_inputs(), outputs, 2, error));
   logits_ = outputs[1].as.tensor;
@@ -515,11 +570,13 @@ Status Model::verify(int64_t rows, int64_t count, int64_t end, husk_error* error
   const Timed timed(nanoseconds);
   is_damaged_ = false;
   HUSK_TRY(upload_rows(error));
-  DLTensor tensors[3], next_tensor;
-  int64_t sizes[] = {rows, count}, all = rows * count;
-  const husk_value inputs[] = {table(tensors[0], device_rows_, sizes, kInt64),
-                               column(tensors[1], kPositions, &rows), span(end),
-                               column(tensors[2], row_column(), &rows)};
+  DLTensor tensors[4], next_tensor;
+  int64_t sizes[] = {rows, count}, all = rows * count, page_sizes[2];
+  if (pages) HUSK_TRY(upload_pages(0, rows, end, page_sizes, error));
+  const husk_value inputs[] = {
+      table(tensors[0], device_rows_, sizes, kInt64), column(tensors[1], kPositions, &rows),
+      pages ? table(tensors[2], device_table_, page_sizes, kInt64) : span(end),
+      column(tensors[3], row_column(), &rows)};
   husk_value outputs[] = {tensor(next_tensor, device_found_, &all, kInt64), kNone};
   HUSK_TRY(run(verify_, inputs, 3 + row_inputs(), outputs, 2, error));
   logits_ = outputs[1].as.tensor;
@@ -561,6 +618,14 @@ Status Model::copy(int64_t source, int64_t slot, int64_t position, int64_t count
   const husk_value inputs[] = {integer(source), integer(slot), integer(position), integer(count)};
   husk_value end = kNone;
   return run(copy_, inputs, 4, &end, 1, error);
+}
+
+Status Model::copy_page(int64_t source, int64_t number, husk_error* error) {
+  const Timed timed(nanoseconds);
+  is_damaged_ = false;
+  const husk_value inputs[] = {integer(source), integer(number)};
+  husk_value copied = kNone;
+  return run(copy_, inputs, 2, &copied, 1, error);
 }
 
 // Applies penalties and masks to the logits of the last run.

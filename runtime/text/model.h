@@ -63,6 +63,11 @@ class Model {
   // Whether slots have states, which belong to the number of tokens that a slot has taken: a cache
   // is of use for a prompt that begins with all its tokens, and not for one that begins with some.
   bool has_states = false;
+  // The keys and values of sequences are in so many pages, of so many positions each; 0: each slot
+  // has a cache of its own.
+  int64_t pages = 0, page = 0;
+  // How many pages the longest sequence has.
+  int64_t columns() const { return (max_tokens + page - 1) / page; }
   ImageKind images;
   EncoderKind encoder;
   List<int32_t> ends;        // the tokens that end a text
@@ -82,6 +87,8 @@ class Model {
   void set_shift(int64_t row, int64_t shift);
   // The row reads so many positions of the encoder; after `clear` it reads one.
   void set_source(const Source& source);
+  // The slot has these pages; after `clear` it has none.
+  void set_pages(int64_t slot, const int32_t* numbers, int64_t count);
   // The row gets a token that is drawn, at a position of its random numbers.
   void set_sampling(int64_t row, const Sampling& sampling, int64_t position);
   // The row has these tokens already, of which the first ones are its prompt. They are read by
@@ -118,6 +125,8 @@ class Model {
   // Gives `slot` what `source` has at `count` positions from `position` on, if the file can.
   bool copies() const { return copy_ != kNoFunction; }
   Status copy(int64_t source, int64_t slot, int64_t position, int64_t count, husk_error* error);
+  // Gives a page what another one has, in a file with pages.
+  Status copy_page(int64_t source, int64_t number, husk_error* error);
   bool controls() const { return adjust_ != kNoFunction && rank_ != kNoFunction; }
   // Reads the tokens that follow the last run, for its rows. Log-probabilities are those of the
   // model's logits, and come with `samples`, if nothing adjusts these, or with `ranks`.
@@ -161,6 +170,8 @@ class Model {
   Status allocate_controls(husk_error* error);
   Status allocate_images(husk_error* error);
   Status allocate_source(husk_error* error);
+  Status allocate_pages(husk_error* error);
+  Status upload_pages(int64_t first, int64_t rows, int64_t end, int64_t* sizes, husk_error* error);
   Status adjust(int64_t rows, DLTensor** logits, husk_error* error);
   Status rank(int64_t rows, husk_error* error);
   Status sample(int64_t rows, DLTensor* logits, husk_error* error);
@@ -215,6 +226,9 @@ class Model {
   // With images: the row and the extras of each token of a chunk; the embeddings.
   List<int64_t> image_columns_;
   void *device_images_ = nullptr, *device_embeddings_ = nullptr;
+  // With pages: those of each slot; the table of a run, and the one that the device has.
+  List<int64_t> slot_pages_, table_, device_has_;
+  void* device_table_ = nullptr;
   // With an encoder: its tokens, and its input on the device; how many positions a run reads.
   List<int64_t> source_tokens_;
   void* device_source_ = nullptr;

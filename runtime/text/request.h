@@ -18,10 +18,13 @@ struct Sequence {
   Sequence* next = nullptr;  // the one that waits for a slot after this one
   uint32_t sample = 0;
   bool has_ended = false;
-  int32_t slot = -1;                     // while it has one
-  int32_t token = -1;                    // the last one
-  int64_t taken = 0;                     // how many tokens of the prompt the cache has
-  int64_t reused = 0;                    // how many of them it had before
+  int32_t slot = -1;   // while it has one
+  int32_t token = -1;  // the last one
+  int64_t taken = 0;   // how many tokens of the prompt the cache has
+  int64_t reused = 0;  // how many of them it had before
+  // With pages: whether it waits for some, and whether the cache lacks tokens of a text that has
+  // begun. Then `taken` counts all tokens but the last one.
+  bool is_paused = false, is_behind = false;
   int64_t count = 0;                     // how many tokens there are after the prompt
   int64_t drafted = 0;                   // how many tokens are tried with the next one
   int64_t most_drafted = 0;              // how many may be, according to those before
@@ -29,6 +32,8 @@ struct Sequence {
   HeldText held;
 
   int64_t length() const;  // of the prompt and what follows
+  // Whether the cache has all tokens but the last one.
+  bool decodes() const { return count > 0 && !is_behind; }
 
   // Takes the next token, which may end the text: the result is HUSK_TEXT_*.
   Status add(const Model& model, int32_t next_token, int32_t* reason, husk_error* error);

@@ -141,23 +141,6 @@ def collectives(dtype, ranks):
   return found
 
 
-def groups_of(rank, ranks):
-  """Some of the ranks with this one among them. Each of them has the same groups in this order."""
-  pair = rank // 2 * 2
-  found = [list(range(pair, min(pair + 2, ranks))), list(range(rank % 2, ranks, 2))]
-  return [*found, list(reversed(range(ranks))), [rank]]
-
-
-def calls_of_group(dtype, group):
-  """The functions of a file: a sum and a gather of some ranks."""
-  x, y = f"read tensor x {dtype} [n] [1]", f"write tensor y {dtype} [m] [1]"
-  rest = f"[{', '.join(map(str, group))}], {y}, write tensor order u8 [1] [1])"
-  return [
-    ("sum", dtype, 1, 1, [f'extern "husk::all_reduce" ({x}, "sum", {rest}']),
-    ("gather", dtype, len(group), 1, [f'extern "husk::all_gather_into_tensor" ({x}, {rest}']),
-  ]
-
-
 # to[i] += residual[i], words of f32 or pairs of bf16.
 ADDITION = """.version 8.0
 .target sm_90
@@ -217,6 +200,23 @@ def with_residuals(dtype, ranks, count, is_one_call):
       grid = f"(floordiv(add({words}, 127), 128), 1, 1)"
       body.append(f"launch add grid {grid} (both {other}, read r, {words})")
   return [("forward", dtype, 1, 1, [*body, f"copy (write y, read {other})"])]
+
+
+def groups_of(rank, ranks):
+  """Some of the ranks with this one among them. Each of them has the same groups in this order."""
+  pair = rank // 2 * 2
+  found = [list(range(pair, min(pair + 2, ranks))), list(range(rank % 2, ranks, 2))]
+  return [*found, list(reversed(range(ranks))), [rank]]
+
+
+def calls_of_group(dtype, group):
+  """The functions of a file: a sum and a gather of some ranks."""
+  x, y = f"read tensor x {dtype} [n] [1]", f"write tensor y {dtype} [m] [1]"
+  rest = f"[{', '.join(map(str, group))}], {y}, write tensor order u8 [1] [1])"
+  return [
+    ("sum", dtype, 1, 1, [f'extern "husk::all_reduce" ({x}, "sum", {rest}']),
+    ("gather", dtype, len(group), 1, [f'extern "husk::all_gather_into_tensor" ({x}, {rest}']),
+  ]
 
 
 def chained(dtype, ranks, count):

@@ -249,9 +249,9 @@ def export(path, options, part, ranks):
 
   began = time.time()
   common = {"targets": [options.target], "tune": "heuristic"}
-  sizes = sizes_of(options, part, ranks)
   if part == "prompt":
     common["gemm"] = options.gemm
+  sizes = sizes_of(options, part, ranks)
   if ranks == 1:
     husk.export(Decoder(sizes, None).eval(), inputs(sizes), path, **common)
   else:

@@ -334,6 +334,15 @@ void add_correct_calls(std::deque<Call>& calls) {
         .f32({5, 6})
         .none()
         .f32({1, 4, 5, 4});
+  call("husk::attention_pages")
+      .f32({2, 4, 5, 3})
+      .f32({4, 2, 6, 3})
+      .f32({4, 2, 6, 4})
+      .none(2)
+      .i64({2, 3}, 0, 1, 4)
+      .f32({5, 18})
+      .none()
+      .f32({2, 4, 5, 4});
   call("aten::mkldnn_rnn_layer")
       .f32({3, 2, 4})
       .f32({20, 4})
@@ -901,6 +910,26 @@ void add_large_calls(std::deque<Call>& calls) {
           .none()
           .f32({1, 4, rows, 12});
     }
+  }
+  for (const int64_t rows : {1, 9}) {
+    call("husk::attention_pages")
+        .f32({2, 4, rows, 20})
+        .f32({5, 2, 70, 20})
+        .f32({5, 2, 70, 12})
+        .none(2)
+        .i64({2, 2}, 1, 1, 5)
+        .f32({rows, 140})
+        .none()
+        .f32({2, 4, rows, 12});
+    call("husk::attention_pages")
+        .f32({2, 4, rows, 20})
+        .tensor(HUSK_I8, {5, 2, 70, 20}, 1)
+        .tensor(HUSK_I8, {5, 2, 70, 12}, 2)
+        .f32({5, 2, 70})
+        .f32({5, 2, 70})
+        .i64({2, 2}, 1, 1, 5)
+        .none(2)
+        .f32({2, 4, rows, 12});
   }
   for (const int64_t rows : {1, 3, 20})
     for (const bool causal : {false, true})

@@ -8,8 +8,8 @@
 
 namespace husk::port_test {
 
-// How the ranks of a group reach each other.
-enum class Way { nccl, memory, meeting, late };  // late: NCCL where an op needs it
+// How the ranks of a group reach each other; `late` is by a meeting, and by NCCL when it is needed.
+enum class Way { nccl, memory, meeting, late };
 
 class CudaParts : public CudaGroup, public testing::WithParamInterface<Way> {
  protected:
@@ -17,8 +17,7 @@ class CudaParts : public CudaGroup, public testing::WithParamInterface<Way> {
     setenv("FAKE_PEERS", GetParam() == Way::nccl ? "0" : "1", 1);
     CudaGroup::SetUp();
     if (IsSkipped() || GetParam() == Way::nccl || GetParam() == Way::memory) return;
-    const bool may_have_nccl = GetParam() == Way::late;
-    ASSERT_EQ(cuda::make_meeting_id(&id, may_have_nccl, &error), HUSK_OK) << error.text;
+    ASSERT_EQ(cuda::make_meeting_id(&id, GetParam() == Way::late, &error), HUSK_OK) << error.text;
   }
   void TearDown() override {
     CudaGroup::TearDown();
@@ -85,14 +84,17 @@ class CudaParts : public CudaGroup, public testing::WithParamInterface<Way> {
   }
 };
 
+std::string name_of(const testing::TestParamInfo<Way>& way) {
+  switch (way.param) {
+    case Way::nccl: return "NCCL";
+    case Way::memory: return "TheirMemory";
+    case Way::meeting: return "AMeeting";
+    case Way::late: return "NCCLOpenedLate";
+  }
+  return {};
+}
 INSTANTIATE_TEST_SUITE_P(By, CudaParts,
-                         testing::Values(Way::nccl, Way::memory, Way::meeting, Way::late),
-                         [](const auto& way) {
-                           return std::string(way.param == Way::nccl     ? "NCCL"
-                                              : way.param == Way::memory ? "TheirMemory"
-                                              : way.param == Way::late   ? "NCCLLate"
-                                                                         : "AMeeting");
-                         });
+                         testing::Values(Way::nccl, Way::memory, Way::meeting, Way::late), name_of);
 
 TEST_P(CudaParts, RowsAndColumnsOfAMesh) {
   on_ranks(4, [&](uint32_t rank) {

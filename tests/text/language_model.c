@@ -1,8 +1,8 @@
 /* The kernels of the language model for tests (language_model.h), as a host image. */
 #include "language_model.h"
 
-const char* const husk_texts[] = {"the model does not take this token"};
-const uint32_t husk_text_count = 1;
+const char* const husk_texts[] = {"the model does not take this token", "a token has no page"};
+const uint32_t husk_text_count = 2;
 
 #define POINTER(type, i) (*(type**)params[i])
 #define VALUE(type, i) (*(type*)params[i])
@@ -121,6 +121,70 @@ int32_t verify_adapted(void** params) {
 
 /* (those of `verify`, the shifts) */
 int32_t verify_shifted(void** params) { return take_several(params, POINTER(const int64_t, 8), 0); }
+
+/* A model with pages. A row of the cache is a page. `table` has the pages of a slot for so many
+ * `columns`; tokens of positions beyond these go to page 0. */
+static int32_t* place(int32_t* cache, const int64_t* table, int64_t columns, int64_t position) {
+  const int64_t column = position / LM_PAGE;
+  return cache + (column < columns ? table[column] : 0) * LM_PAGE + position % LM_PAGE;
+}
+
+static void follow_pages(int32_t* cache, const int64_t* table, int64_t columns, int64_t count,
+                         int64_t* next, float* logits) {
+  int32_t row[WIDTH];
+  for (int64_t i = 0; i < WIDTH; ++i) row[i] = *place(cache, table, columns, i);
+  follow(row, count, columns * LM_PAGE, next, logits);
+}
+
+/* (tokens, cache, count, position, table, columns, next, logits). Each token has a page. Tokens of
+ * a text are taken again, and some may be LM_FORBIDDEN, so that eight in a row make the run fail.
+ */
+int32_t prefill_paged(void** params) {
+  int forbidden = 0;
+  const int64_t* tokens = POINTER(const int64_t, 0);
+  int32_t* cache = POINTER(int32_t, 1);
+  const int64_t count = VALUE(int64_t, 2), position = VALUE(int64_t, 3);
+  const int64_t *table = POINTER(const int64_t, 4), columns = VALUE(int64_t, 5);
+  for (int64_t i = 0; i < count; ++i) {
+    int32_t* to = place(cache, table, columns, position + i);
+    forbidden = tokens[i] == LM_FORBIDDEN ? forbidden + 1 : 0;
+    if (forbidden == 8) return 1;
+    if (to < cache + LM_PAGE) return 2;
+    *to = entry(tokens[i], 0);
+  }
+  follow_pages(cache, table, columns, position + count, POINTER(int64_t, 6), POINTER(float, 7));
+  return 0;
+}
+
+/* (tokens, positions, cache, rows, several, table, columns, next, logits). The first token of a
+ * slot that takes part has a page. */
+int32_t verify_paged(void** params) {
+  int32_t* cache = POINTER(int32_t, 2);
+  const int64_t several = VALUE(int64_t, 4), columns = VALUE(int64_t, 6);
+  for (int64_t i = 0; i < VALUE(int64_t, 3); ++i) {
+    const int64_t* table = POINTER(const int64_t, 5) + i * columns;
+    for (int64_t k = 0; k < several; ++k) {
+      const int64_t at = i * several + k;
+      int64_t position = POINTER(const int64_t, 1)[i] + k;
+      if (position > LM_MOST) position = LM_MOST;
+      int32_t* to = place(cache, table, columns, position);
+      if (k == 0 && position < LM_MOST && to < cache + LM_PAGE) return 2;
+      *to = entry(POINTER(const int64_t, 0)[at], 0);
+      follow_pages(cache, table, columns, position + 1, POINTER(int64_t, 7) + at,
+                   POINTER(float, 8) + at * LM_VOCABULARY);
+    }
+  }
+  return 0;
+}
+
+/* (cache, source, page, its number) */
+int32_t copy_paged(void** params) {
+  int32_t* cache = POINTER(int32_t, 0);
+  const int64_t source = VALUE(int64_t, 1), page = VALUE(int64_t, 2);
+  for (int64_t i = 0; i < LM_PAGE; ++i) cache[page * LM_PAGE + i] = cache[source * LM_PAGE + i];
+  *POINTER(int64_t, 3) = page;
+  return page == 0 ? 2 : 0; /* no slot has this page */
+}
 
 /* (pixels, rows). A row has the numbers of a column of pixels. */
 int32_t image(void** params) {

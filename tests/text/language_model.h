@@ -34,6 +34,9 @@ enum {
   LM_PLAIN = 1,
   LM_TWO_WAY = 2,
   LM_GRID = 3,
+  /* Pages of the cache: tokens of one, and how many the longest sequence has. */
+  LM_PAGE = 8,
+  LM_COLUMNS = (LM_MOST + LM_PAGE - 1) / LM_PAGE,
   /* An encoder: the tokens, or features of a shape, that it takes. */
   LM_SOURCE = 70,
   LM_BINS = 3,

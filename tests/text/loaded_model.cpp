@@ -142,6 +142,105 @@ function verify {
 }
 )";
 
+constexpr const char* paged_functions = R"(
+function prefill {
+  input tokens tensor i64 [1..CHUNK]
+  input position int 0..95
+  input table tensor i64 [1..COLUMNS]
+  output next tensor i64 rank 1
+  output logits tensor f32 rank 2
+  variant cpu {
+    let n = size(tokens, 0)
+    let m = size(table, 0)
+    buffer tokens of input bytes mul(n, 8) align 8
+    buffer table of input bytes mul(m, 8) align 8
+    buffer next of output bytes 8
+    buffer logits of output bytes ROW
+    launch prefill grid (1, 1, 1) (read tokens, both cache, n, position, read table, m, write next,
+      write logits)
+    return (tensor next i64 [1] [1], tensor logits f32 [1, VOCABULARY] [VOCABULARY, 1])
+  }
+}
+function decode {
+  input tokens tensor i64 [1..SLOTS]
+  input positions tensor i64 [1..SLOTS]
+  input table tensor i64 [1..SLOTS, 1..COLUMNS]
+  output next tensor i64 rank 1
+  output logits tensor f32 rank 2
+  variant cpu {
+    let n = size(tokens, 0)
+    let m = size(table, 1)
+    check_eq(size(positions, 0), n)
+    check_eq(size(table, 0), n)
+    buffer tokens of input bytes mul(n, 8) align 8
+    buffer positions of input bytes mul(n, 8) align 8
+    buffer table of input bytes mul(mul(n, m), 8) align 8
+    buffer next of output bytes mul(n, 8)
+    buffer logits of output bytes mul(n, ROW)
+    launch verify grid (1, 1, 1) (read tokens, read positions, both cache, n, 1, read table, m,
+      write next, write logits)
+    return (tensor next i64 [n] [1], tensor logits f32 [n, VOCABULARY] [VOCABULARY, 1])
+  }
+}
+COPY
+CONTROLS
+VERIFY
+)";
+
+constexpr const char* paged_copy_function = R"(
+function copy {
+  input source int 0..PAGES
+  input page int 0..PAGES
+  output copied tensor i64 rank 1
+  variant cpu {
+    buffer copied of output bytes 8
+    launch copy grid (1, 1, 1) (both cache, source, page, write copied)
+    return (tensor copied i64 [1] [1])
+  }
+}
+)";
+
+constexpr const char* paged_verify_function = R"(
+function verify {
+  input tokens tensor i64 [1..SLOTS, 2..VERIFIED]
+  input positions tensor i64 [1..SLOTS]
+  input table tensor i64 [1..SLOTS, 1..COLUMNS]
+  output next tensor i64 rank 1
+  output logits tensor f32 rank 2
+  variant cpu {
+    let n = size(tokens, 0)
+    let k = size(tokens, 1)
+    let m = size(table, 1)
+    check_eq(size(positions, 0), n)
+    check_eq(size(table, 0), n)
+    buffer tokens of input bytes mul(mul(n, k), 8) align 8
+    buffer positions of input bytes mul(n, 8) align 8
+    buffer table of input bytes mul(mul(n, m), 8) align 8
+    buffer next of output bytes mul(mul(n, k), 8)
+    buffer logits of output bytes mul(mul(n, k), ROW)
+    launch verify grid (1, 1, 1) (read tokens, read positions, both cache, n, k, read table, m,
+      write next, write logits)
+    return (tensor next i64 [mul(n, k)] [1],
+      tensor logits f32 [mul(n, k), VOCABULARY] [VOCABULARY, 1])
+  }
+}
+)";
+
+// Gives the functions tables of pages instead of slots.
+void add_pages(std::string& body) {
+  const size_t begin = body.find("function prefill"), end = body.find("function sample");
+  body.replace(begin, end - begin, paged_functions);
+  const auto change = [&](const std::string& name, const std::string& by) {
+    const size_t kernel = body.find("kernel " + name + " ");
+    body.replace(kernel, body.find('\n', kernel) - kernel, "kernel " + name + " kernels " + by);
+  };
+  change("prefill", "\"prefill_paged\" (ptr, ptr, i64, i64, ptr, i64, ptr, ptr)");
+  change("verify", "\"verify_paged\" (ptr, ptr, ptr, i64, i64, ptr, i64, ptr, ptr)");
+  change("copy", "\"copy_paged\" (ptr, i64, i64, ptr)");
+  const std::string state = "state cache i32 [SLOTS, WIDTH]";
+  body.replace(body.find(state), state.size(), "state cache i32 [ALL, PAGE]");
+}
+
 // A constant of zeros.
 std::string zeros(const char* name, const char* dtype, int rows, int columns, int size) {
   const int count = (LM_ADAPTERS + 1) * rows * columns;
@@ -327,6 +426,10 @@ std::string hir(const ModelFile& file) {
       model["adapter_rank"] = +LM_RANK;
     }
     if (file.has_states) model["states"] = true;
+    if (file.pages) {
+      model["pages"] = file.pages;
+      model["page"] = file.page;
+    }
     if (file.images) {
       Json image = {{"token", +LM_IMAGE},
                     {"shape", {+LM_WIDTH, +LM_IMAGE_ROWS}},
@@ -426,9 +529,12 @@ function sample {
   }
 }
 )";
-  body.replace(body.find("COPY\n"), 5, file.has_copy ? copy_function : "");
+  if (file.pages) add_pages(body);
+  const char* copies = file.pages ? paged_copy_function : copy_function;
+  const char* verifies = file.pages ? paged_verify_function : verify_function;
+  body.replace(body.find("COPY\n"), 5, file.has_copy ? copies : "");
   body.replace(body.find("CONTROLS\n"), 9, file.has_controls ? control_functions : "");
-  body.replace(body.find("VERIFY\n"), 7, file.has_verify ? verify_function : "");
+  body.replace(body.find("VERIFY\n"), 7, file.has_verify ? verifies : "");
   if (file.has_adapters) add_adapters(body);
   if (file.has_states) {
     for (const std::string name : {"prefill", "decode", "copy"}) {
@@ -458,7 +564,11 @@ function sample {
                                                  {"WORDS", LM_WORDS},
                                                  {"RANKED8", LM_RANKED * 8},
                                                  {"RANKED4", LM_RANKED * 4},
-                                                 {"RANKED", LM_RANKED}};
+                                                 {"RANKED", LM_RANKED},
+                                                 {"COLUMNS", LM_COLUMNS},
+                                                 {"PAGES", file.pages},
+                                                 {"PAGE", LM_PAGE},
+                                                 {"ALL", file.pages + 1}};
   for (const auto& [name, number] : numbers) replace(body, name, std::to_string(number));
   return head + body;
 }

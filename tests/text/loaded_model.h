@@ -24,6 +24,8 @@ struct ModelFile {
   bool has_tokenizer = true, has_roles = true, has_template = true, is_model = true,
        has_copy = true, has_controls = true, has_verify = true, has_adapters = false,
        has_states = false;
+  int pages = 0;                        // of the cache; 0: each slot has a row
+  int page = LM_PAGE;                   // in the metadata
   int images = 0;                       // LM_PLAIN and others; 0: none
   int encoder = 0;                      // LM_OF_TOKENS or LM_OF_FEATURES; 0: none
   const char* encoder_entry = nullptr;  // of the metadata, if it is not that of `encoder`

@@ -1,15 +1,15 @@
 // Generates the requests of a JSON list on the standard input with a language model, for
 // tests/python/test_text.py:
 //
-//   husk_text_requests FILE.husk [CHUNK] < requests.json
+//   husk_text_requests FILE.husk [CHUNK [reuse]] < requests.json
 //
 // A request has `tokens` or `text`, the settings of husk.text and `join`, the number of the step
 // before which it is submitted; `images` has the pixels of each image of its prompt, and `features`
 // and `decoder_tokens` are those of husk_text_request. Another entry sets an adapter, `set_adapter`
 // with the folder `adapter_folder`, or removes one, `remove_adapter`.
 //
-// Prints a list of what each gives, and the counts of speculation on
-// the standard error.
+// With `reuse`, prompts reuse what caches have. Prints a list of what each gives, and counts of the
+// generator on the standard error.
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -157,11 +157,12 @@ void submit(husk_generator* generator, const Json& json, Json& result) {
   }
 }
 
-int run(const char* file, uint32_t chunk) {
+int run(const char* file, uint32_t chunk, bool reuses) {
   Machine machine(MachineOptions{});
   const Program program(machine.program_open(file));
   husk_generator_options options = HUSK_GENERATOR_OPTIONS_INIT;
   options.chunk = chunk;
+  options.reuse_prefixes = reuses;
   husk_generator* generator = nullptr;
   husk_error error;
   check(husk_generator_create(machine.engine(), program.get(), &options, &generator, &error), error,
@@ -186,7 +187,10 @@ int run(const char* file, uint32_t chunk) {
   }
   husk_generator_stats stats = HUSK_GENERATOR_STATS_INIT;
   check(husk_generator_stats_get(generator, &stats, &error), error, exit_run);
-  std::cerr << Json{{"drafted", stats.drafted_tokens}, {"accepted", stats.accepted_tokens}} << "\n";
+  std::cerr << Json{{"drafted", stats.drafted_tokens},   {"accepted", stats.accepted_tokens},
+                    {"shared", stats.shared_tokens},     {"copied", stats.copied_tokens},
+                    {"repeated", stats.repeated_tokens}, {"used_pages", stats.used_pages}}
+            << "\n";
   std::cout << Json(results).dump(-1, ' ', true) << "\n";
   return 0;
 }
@@ -195,7 +199,7 @@ int run(const char* file, uint32_t chunk) {
 
 int main(int argc, char** argv) {
   try {
-    return run(argv[1], argc > 2 ? static_cast<uint32_t>(std::stoul(argv[2])) : 0);
+    return run(argv[1], argc > 2 ? static_cast<uint32_t>(std::stoul(argv[2])) : 0, argc > 3);
   } catch (const RunError& error) {
     std::cerr << error.text << "\n";
     return error.code;

@@ -1,12 +1,12 @@
 // A soak of the generator, run by name:
 //
-//   husk_text_soak [SECONDS] [SEED]
+//   husk_text_soak [SECONDS [SEED [PAGES]]]
 //
 // Threads submit requests to one generator and cancel some of them, while another thread steps:
 // prompts of all lengths, also longer than a sequence, several samples, stop texts, settings of
 // sampling, refused requests. Each text is compared with one that is computed without the library.
 // From time to time all requests end, and the memory in use is noted. The exit status is 1 if a
-// text is wrong or lost, or if the memory grows.
+// text is wrong or lost, or if the memory grows. With PAGES, the caches are in so many pages.
 #include <unistd.h>
 
 #include <atomic>
@@ -229,7 +229,9 @@ void round(husk_generator* generator, double seconds, uint64_t seed, Counts& cou
 int main(int argc, char** argv) {
   const double seconds = argc > 1 ? std::atof(argv[1]) : 60;
   const uint64_t seed = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 0;
-  const LoadedModel model;
+  ModelFile file;
+  if (argc > 3) file.pages = std::atoi(argv[3]);
+  const LoadedModel model(file);
   husk_generator_options options = HUSK_GENERATOR_OPTIONS_INIT;
   options.reuse_prefixes = 1;
   const Generator generator = model.generator(options);

@@ -91,8 +91,7 @@ class Call {
         error_(error) {}
 
   const husk_op_arg& arg(Name name) const { return args_[places_.at[name]]; }
-  // The group of the ranks of the call, after open_group. A call that checks opens it if it is the
-  // first; otherwise the mutex of the group is held.
+  // The group of the ranks of the call, after open_group, which opens it if the call is the first.
   DeviceGroup& group() const { return *group_; }
   husk_status open_group();
   CUstream stream() const { return as_stream(context_->stream); }
@@ -218,7 +217,7 @@ husk_status Call::prepare_nccl(size_t bytes) const {
   if (group().has_chosen || group().peers.take(bytes)) return HUSK_OK;
   Current current(context_->device, error_);
   HUSK_TRY(current.status);
-  return want_nccl(as_device(context_->device), group_, error_);
+  return want_nccl(as_device(context_->device), group(), error_);
 }
 
 husk_status Call::need_nccl() const {
@@ -481,12 +480,7 @@ const Collective& row_of(const husk_op_context* context) {
   return *static_cast<const Collective*>(context->user);
 }
 
-husk_status enqueue(bool only_checks, const husk_op_context* context, const husk_op_arg* args,
-                    uint32_t count, husk_error* error) {
-  const Collective& row = row_of(context);
-  Call one(only_checks, row.name, row.places, context, args, count, error);
-  HUSK_TRY(one.check_count(row.arguments));
-  HUSK_TRY(one.open_group());
+husk_status enqueue(const Call& one, const Collective& row) {
   ncclResult_t result = ncclSuccess;
   HUSK_TRY(row.enqueue(one, &result));
   return one.settle(&result);
@@ -495,7 +489,11 @@ husk_status enqueue(bool only_checks, const husk_op_context* context, const husk
 husk_status prepare(const husk_op_context* context, const husk_op_arg* args, uint32_t count,
                     husk_error* error) {
   HUSK_TRY(HUSK_CHECK_STRUCT(husk_op_context, context, threads, error));
-  return enqueue(true, context, args, count, error);
+  const Collective& row = row_of(context);
+  Call one(true, row.name, row.places, context, args, count, error);
+  HUSK_TRY(one.check_count(row.arguments));
+  HUSK_TRY(one.open_group());
+  return enqueue(one, row);
 }
 
 husk_status call(const husk_op_context* context, const husk_op_arg* args, uint32_t count,
@@ -509,9 +507,11 @@ husk_status call(const husk_op_context* context, const husk_op_arg* args, uint32
   HUSK_TRY(current.status);
   const NvtxRange range(device.nvtx, row.name);
   {
-    const Lock lock(&device.group->mutex);
-    HUSK_TRY(device.group->check(row.name, error));
-    HUSK_TRY(enqueue(false, context, args, count, error));
+    Call one(false, row.name, row.places, context, args, count, error);
+    HUSK_TRY(one.open_group());
+    const Lock lock(&one.group().whole->mutex);
+    HUSK_TRY(one.group().check(row.name, error));
+    HUSK_TRY(enqueue(one, row));
   }
   return check_work(device, context->stream, error, "%s", row.name);
 }

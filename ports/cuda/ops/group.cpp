@@ -113,7 +113,7 @@ husk_status open_members(Device& device, DeviceGroup* group, husk_error* error) 
                            return gather_records(*some.device, *some.group, thing, own, all, why);
                          }};
   HUSK_TRY(open_peers(device, group->rank, group->world, may_reach, gather, &group->peers, error));
-  if (!group->peers.world) HUSK_TRY(want_nccl(device, group, error));
+  if (!group->peers.world) HUSK_TRY(want_nccl(device, *group, error));
   if (group->nccl.library || group->peers.world) return HUSK_OK;
   return fail(error, HUSK_UNSUPPORTED,
               "a group of ranks without NCCL: their devices do not reach the memory of each other; "
@@ -245,8 +245,7 @@ husk_status group_id(void* user, husk_group_id* id, husk_error* error) {
   return status;
 }
 
-husk_status want_nccl(Device& device, DeviceGroup* of, husk_error* error) {
-  DeviceGroup& group = *of;
+husk_status want_nccl(const Device& device, DeviceGroup& group, husk_error* error) {
   if (group.has_chosen) return HUSK_OK;
   group.has_chosen = true;
   // The record of the first rank is the id of the communicator. A rank without NCCL has zeros.
@@ -337,9 +336,7 @@ void leave(Device& device, DeviceGroup* group) {
   }
   group->wait_for_abort();
   if (group->memory) device.driver.cuMemFree(group->memory);
-  // A part that did not meet has the library of the whole.
-  if (group->nccl.library && (group == group->whole || group->meeting.is_open()))
-    close_nccl(&group->nccl);
+  if (group->has_own_nccl() && group->nccl.library) close_nccl(&group->nccl);
   group->meeting.close();
 }
 
@@ -412,7 +409,8 @@ husk_status open_part_by_nccl(const Device& device, DeviceGroup* part, husk_erro
   return part->settle(result, "ncclCommInitRankConfig", kPart, error);
 }
 
-// The ranks of a part meet where the id of the whole and their numbers say.
+// The ranks of a part meet where the id of the whole and their numbers say. They open NCCL for
+// themselves when they need it.
 husk_status open_part_at_meeting(DeviceGroup* part, husk_error* error) {
   const husk_group_id id = meeting_id_of(part->whole->id, part->ranks, part->world);
   const husk_port_group request = {sizeof request, part->rank, part->world, part->whole->timeout_ms,
@@ -422,11 +420,8 @@ husk_status open_part_at_meeting(DeviceGroup* part, husk_error* error) {
 
 husk_status open_part(Device& device, DeviceGroup* part, husk_error* error) {
   HUSK_TRY(alloc_records(device, part, error));
-  const DeviceGroup& whole = *part->whole;
-  const bool meets = whole.meeting.is_open();
-  if (!meets) part->nccl = whole.nccl;
-  part->has_chosen = !meets || !may_have_nccl(whole.id);
-  HUSK_TRY(meets ? open_part_at_meeting(part, error) : open_part_by_nccl(device, part, error));
+  HUSK_TRY(part->whole->meeting.is_open() ? open_part_at_meeting(part, error)
+                                          : open_part_by_nccl(device, part, error));
   return open_members(device, part, error);
 }
 
@@ -456,6 +451,12 @@ DeviceGroup* add_part(const Device& device, const int64_t* ranks, uint32_t count
   if (!memory) return nullptr;
   memset(memory, 0, own);
   auto* part = static_cast<DeviceGroup*>(memory);
+  if (whole->meeting.is_open()) {
+    part->has_chosen = !may_have_nccl(whole->id);
+  } else {
+    part->has_chosen = true;
+    part->nccl = whole->nccl;
+  }
   part->is_own = true;
   part->rank = place;
   part->world = count;

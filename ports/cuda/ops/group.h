@@ -32,6 +32,8 @@ struct DeviceGroup {
   husk_group_id id;            // of the whole
   pthread_mutex_t is_opening;  // of the whole: held while a part is opened
 
+  // Whether the library of `nccl` is closed with this group. A part may have that of the whole.
+  bool has_own_nccl() const { return !ranks || meeting.is_open(); }
   // The place of a rank of the whole in this group, or -1.
   int place_of(int64_t of_whole) const;
   // Whether the group is that of some ranks of the whole, in this order.
@@ -55,9 +57,9 @@ husk_status group_id(void* user, husk_group_id* id, husk_error* error);
 husk_status group_join(void* device, const husk_port_group* group, husk_error* error);
 husk_status group_agree(void* device, const uint8_t* bytes, husk_error* error);
 
-// Opens NCCL for ranks that have joined without it, once: all of them call this, for the same op.
-// That there is no NCCL is no error.
-husk_status want_nccl(Device& device, DeviceGroup* group, husk_error* error);
+// Opens NCCL for ranks that have joined without it, once: all ranks of the group call this, for the
+// same op. That there is no NCCL is no error.
+husk_status want_nccl(const Device& device, DeviceGroup& group, husk_error* error);
 
 // Leaves the group of the device, if it has joined one. No work of the group is pending.
 void group_close(void* device);

@@ -10,9 +10,9 @@ namespace husk::cuda {
 // An id of a group that meets so. It names the shared memory, and says whether there may be NCCL.
 [[nodiscard]] husk_status make_meeting_id(husk_group_id* id, bool may_have_nccl, husk_error* error);
 bool is_meeting_id(const husk_group_id& id);
+bool may_have_nccl(const husk_group_id& id);
 // The id of some of the ranks of a group, which all of them find.
 husk_group_id meeting_id_of(const husk_group_id& group, const int64_t* ranks, uint32_t count);
-bool may_have_nccl(const husk_group_id& id);
 
 struct SharedMeeting;
 

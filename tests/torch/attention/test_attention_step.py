@@ -3,12 +3,15 @@ with it compute by Triton's interpreter."""
 
 import copy
 import re
+import sys
 
+import husk
 import pytest
 import torch
 from cuda_numerics import close, computed
 from function_module import FunctionModule
-from husk.attention import bounds, operator, step, step_launch
+from husk.attention import bounds, operator, paged, step, step_launch
+from husk.language import caches, hooks, paging
 from torch.nn import functional as F
 
 SDPA = F.scaled_dot_product_attention
@@ -82,16 +85,18 @@ def call(batch, place, *more, heads=2, group=3, size=16, v_size=16, dtype=torch.
   return *tensors, torch.tensor(place), *rotation, *more
 
 
-def check(folder, model, calls, shapes=None, tolerance=1e-5):
+def check(folder, model, calls, shapes=None, tolerance=1e-5, last="span"):
   """Compares calls, one after another on the same caches, with those of eager mode."""
   eager = copy.deepcopy(model)
   right = [eager(*call) for call in calls]
-  runs = [dict(zip(NAMES, call)) for call in calls]
+  runs = [dict(zip((*NAMES[:6], last), call)) for call in calls]
   found = computed(model, calls[0], shapes, runs, folder)
   text = (folder / "model.hir").read_text()
   assert re.search(r"launch \S*attention_step", text) and "write keys" not in text
-  for result, wanted in zip(found, right, strict=True):
-    close(next(iter(result.values())), wanted, tolerance)
+  for each, result, wanted in zip(calls, found, right, strict=True):
+    # A batch whose place is beyond its pages takes no part.
+    takes_part = each[3] < each[-1].shape[1] * PAGE if last == "table" else slice(None)
+    close(next(iter(result.values()))[takes_part], wanted[takes_part], tolerance)
   return text
 
 
@@ -148,6 +153,152 @@ def test_a_window(tmp_path):
   calls = [call(3, [5, 0, 38], 39), call(3, [3, 4, 4], 5), call(3, [30, 5, 2], 31)]
   text = check(tmp_path, model_of(window, 3), calls, (*[None] * 6, torch.export.Dim.DYNAMIC))
   assert "attention_step_f32_16 " in text
+
+
+PAGE = 16
+
+
+def pages(self, q, k, v, place, cosine, sine, table):
+  """A token of each slot, whose cache is in pages. Keys up to its place are seen."""
+  return over_pages(self, turned(q, cosine, sine), turned(k, cosine, sine), v, place, table, None)
+
+
+def window_of_pages(self, q, k, v, place, cosine, sine, table):
+  """Slots of which each sees its last 21 positions."""
+  return over_pages(self, q, k, v, place, table, 21)
+
+
+def over_pages(self, q, k, v, place, table, size):
+  torch._check(table.shape[0] == q.shape[0])
+  positions = place[:, None]
+  where = paged.operator()(positions, table, PAGE), None, positions % PAGE
+  ATEN.index_put_(self.keys, where, k.transpose(1, 2))
+  ATEN.index_put_(self.values, where, v.transpose(1, 2))
+  keys, values = (paged.read(cache, table) for cache in (self.keys, self.values))
+  at, query = torch.arange(table.shape[1] * PAGE)[None, None, None], place[:, None, None, None]
+  seen = at <= query
+  if size:
+    seen = seen & (at > query - size)
+  return SDPA(q, keys, values, seen, enable_gqa=True)
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-5), (torch.bfloat16, 3e-2)])
+@pytest.mark.parametrize("function", [pages, window_of_pages])
+@pytest.mark.parametrize("parts", [1, 4])
+def test_a_cache_in_pages(function, parts, dtype, tolerance, tmp_path, monkeypatch):
+  torch.manual_seed(0)
+  monkeypatch.setattr(step_launch, "_KEYS_OF_A_PART", 16)
+  monkeypatch.setattr(step_launch, "_MOST_PARTS", parts)
+  calls = [
+    call(2, [5, 40], torch.tensor([[3, 0, 0], [7, 1, 4]]), dtype=dtype),
+    call(2, [15, 47], torch.tensor([[3, 0, 0], [7, 1, 4]]), dtype=dtype),
+    # A second page; a page that both have; a batch that takes no part.
+    call(3, [16, 33, 64], torch.tensor([[3, 6, 0], [3, 1, 4], [0, 0, 0]]), dtype=dtype),
+    call(1, [1], torch.tensor([[8, 8]]), dtype=dtype),
+    call(
+      4, [31, 47, 0, 17], torch.tensor([[3, 6, 0], [7, 1, 4], [5, 0, 0], [2, 5, 0]]), dtype=dtype
+    ),
+  ]
+  model = model_of(function, 9, PAGE, dtype=dtype)
+  columns = torch.export.Dim("columns", min=1, max=4)
+  text = check(tmp_path, model, calls, (*[{0: B}] * 6, {0: B, 1: columns}), tolerance, "table")
+  assert re.search(r"launch \S*attention_step_\S*pages", text)
+  assert "index out of bounds: 0 <= page < 9" in text
+
+
+def test_a_page_that_the_cache_does_not_have(tmp_path):
+  """It is not written, and its rows are not seen."""
+  torch.manual_seed(0)
+  model = model_of(pages, 4, PAGE)
+  before = copy.deepcopy(model)
+  first = call(1, [20], torch.tensor([[1, 3]]))
+  last = call(1, [20], torch.tensor([[1, 2]]))
+  calls = [
+    first,
+    call(1, [20], torch.tensor([[1, 4]])),
+    call(1, [3], torch.tensor([[-1, 0]])),
+    last,
+  ]
+  names = (*NAMES[:6], "table")
+  found = computed(model, calls[0], None, [dict(zip(names, each)) for each in calls], tmp_path)
+  before(*first)
+  close(next(iter(found[-1].values())), before(*last))
+
+
+def language_model(self, q, k, v, place, cosine, sine, table):
+  """As `decode` of a language model with pages (language/paging.py)."""
+  torch._check(table.shape[0] == q.shape[0])
+  step = paging.PagedStep()
+  step.take(place[:, None], table)
+  layer = hooks.SlotLayer(step, caches.Kept(self.keys), caches.Kept(self.values))
+  keys, values = layer.update(turned(k, cosine, sine), v)
+  seen = hooks.mask(
+    q.shape[0],
+    1,
+    layer.get_mask_sizes(1)[0],
+    lambda row, head, query, key: key <= query,
+    layer.get_seq_length(),
+  )
+  return hooks.attention(None, turned(q, cosine, sine), keys, values, seen, q.shape[-1] ** -0.5)[0]
+
+
+def test_language_models_with_pages(tmp_path, monkeypatch):
+  torch.manual_seed(0)
+  monkeypatch.setattr(sys.modules[__name__], "PAGE", paging.PAGE)
+  calls = [
+    call(3, [5, 63, 128], torch.tensor([[3, 0], [5, 1], [0, 0]])),
+    call(3, [6, 64, 127], torch.tensor([[3, 0], [5, 2], [1, 4]])),
+    call(1, [70], torch.tensor([[3, 1]])),
+  ]
+  columns = torch.export.Dim("columns", min=1, max=3)
+  shapes = *[{0: B}] * 6, {0: B, 1: columns}
+  text = check(tmp_path, model_of(language_model, 6, paging.PAGE), calls, shapes, last="table")
+  assert re.search(r"launch \S*attention_step_\S*pages", text)
+
+
+def pages_of_codes(self, q, k, v, place, table):
+  positions = place[:, None]
+  where = paged.operator()(positions, table, PAGE), None, positions % PAGE
+  for name, new in (("keys", k), ("values", v)):
+    ATEN.index_put_(getattr(self, name), where, new.round().to(torch.int8).transpose(1, 2))
+    ATEN.index_put_(getattr(self, f"{name}_scales"), where, new[..., 0].abs().transpose(1, 2))
+  keys, values = (
+    paged.read(codes, table).float() * paged.read(scales, table).unsqueeze(-1)
+    for codes, scales in ((self.keys, self.keys_scales), (self.values, self.values_scales))
+  )
+  seen = torch.arange(table.shape[1] * PAGE)[None, None, None] <= place[:, None, None, None]
+  return SDPA(q, keys, values, seen, enable_gqa=True)
+
+
+def pages_that_change(self, q, k, v, place, table):
+  """Attention does not see what the program writes after it has read the pages."""
+  keys, values = (paged.read(cache, table) for cache in (self.keys, self.values))
+  self.keys.zero_()
+  return SDPA(q, keys, values, enable_gqa=True) + k.sum() + v.sum() + place.sum()
+
+
+def two_tables(self, q, k, v, place, table):
+  keys, values = paged.read(self.keys, table), paged.read(self.values, table + 1)
+  return SDPA(q, keys, values, enable_gqa=True) + k.sum() + v.sum() + place.sum()
+
+
+def test_the_host_reads_pages_where_they_are(tmp_path):
+  torch.manual_seed(0)
+  args = call(2, [5, 20], torch.tensor([[3, 0], [7, 1]]))
+  model = model_of(pages, 9, PAGE)
+  text = husk.write(model, args, tmp_path / "pages", targets=("host:avx2",)).read_text()
+  assert '"husk::attention_pages"' in text and "flash_attention" not in text
+  scales = {f"{name}_scales": torch.rand(9, 2, PAGE) for name in ("keys", "values")}
+  codes = {name: torch.zeros(9, 2, PAGE, 16, dtype=torch.int8) for name in ("keys", "values")}
+  args = *args[:4], args[-1]
+  model = FunctionModule(pages_of_codes, **codes, **scales)
+  text = husk.write(model, args, tmp_path / "codes", targets=("host:avx2",)).read_text()
+  assert '"husk::attention_pages"' in text and "attention_codes" not in text
+  for function in (pages_that_change, two_tables):
+    model = model_of(function, 9, PAGE)
+    folder = tmp_path / function.__name__
+    text = husk.write(model, args, folder, targets=("host:avx2",)).read_text()
+    assert "attention_pages" not in text and "flash_attention" in text
 
 
 @pytest.mark.parametrize("heads, group", [(2, 3), (1, 1)])

@@ -517,6 +517,66 @@ def test_attention_of_codes(pack, codes, shape):
         close(got[known].double(), exact[known], tolerance, tolerance)
 
 
+def test_attention_of_pages(pack):
+  """Against the pages of a table one after the other. Rows of few queries and of many."""
+  for dtype, heads, count, page, width in [
+    (torch.float32, 4, 1, 64, 16),
+    (torch.float32, 2, 20, 24, 8),
+    (torch.bfloat16, 6, 1, 16, 64),
+    (torch.float16, 2, 9, 200, 40),
+    (torch.float64, 2, 3, 7, 5),
+  ]:
+    table = torch.tensor([[3, 0, 5, 1], [2, 5, 5, 4], [0, 0, 0, 6]])[:, ::2]
+    query = random((3, heads, count, width), dtype, 0)
+    keys = random((7, page, 2, width), dtype, 1).transpose(1, 2)
+    values = random((7, 2, page, width + 3), dtype, 2)
+    read = [one[table].transpose(1, 2).flatten(2, 3) for one in (keys, values)]
+    masks = [None, random((3, 1, count, 2 * page), torch.float32, 3) > 0]
+    for mask in masks:
+      exact = torch.nn.functional.scaled_dot_product_attention(
+        query.double(), *(one.double() for one in read), attn_mask=mask, enable_gqa=True
+      )
+      for _ in pack.each_use():
+        got = like(exact.to(dtype))
+        arguments = query, keys, values, None, None, table, mask, None, got
+        pack("husk::attention_pages", *arguments)
+        known = ~exact.isnan()
+        close(got[known].double(), exact[known], FLOATS[dtype] * 2, FLOATS[dtype] * 2)
+
+
+def test_attention_of_pages_of_codes(pack):
+  table = torch.tensor([[3, 0], [2, 4]])
+  for codes in (torch.int8, torch.float8_e4m3fn):
+    for count in (1, 20):
+      query = random((2, 4, count, 16), torch.float32, 0)
+      keys, values = (random((5, 2, 24, 16), torch.float32, at).mul(40).to(codes) for at in (1, 2))
+      scales = [random((5, 2, 24), torch.float32, at).abs() / 40 for at in (3, 4)]
+      read = [one[table].transpose(1, 2).flatten(2, 3) for one in (keys, values, *scales)]
+      exact = torch.nn.functional.scaled_dot_product_attention(
+        query.double(),
+        read[0].double() * read[2][..., None],
+        read[1].double() * read[3][..., None],
+        enable_gqa=True,
+      )
+      for _ in pack.each_use():
+        got = like(exact.float())
+        arguments = query, keys, values, *scales, table, None, None, got
+        pack("husk::attention_pages", *arguments)
+        close(got.double(), exact, FLOATS[torch.float32] * 2, FLOATS[torch.float32] * 2)
+
+
+def test_attention_of_pages_refuses(pack):
+  query, keys, name = random((2, 2, 3, 8)), random((5, 2, 4, 8)), "husk::attention_pages"
+  table, rest = torch.tensor([[0, 4], [1, 2]]), (None, None, query.clone())
+  wrong = table.clone()
+  for page in (5, -1, 2**60):
+    wrong[1, 1] = page
+    refused(pack, INVALID_INPUT, f"page {page}", name, query, keys, keys, None, None, wrong, *rest)
+  refused(pack, UNSUPPORTED, "table", name, query, keys, keys, None, None, table.int(), *rest)
+  refused(pack, INVALID_ARGUMENT, "table", name, query, keys, keys, None, None, table[:1], *rest)
+  refused(pack, INVALID_ARGUMENT, "value", name, query, keys, keys[:4], None, None, table, *rest)
+
+
 def test_every_code_of_attention(pack):
   """A key is one number: the result is the mean of all 256 values."""
   bits = torch.arange(256, dtype=torch.uint8)

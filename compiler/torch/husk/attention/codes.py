@@ -34,7 +34,7 @@ def dequantized(
   if len(kinds) != 1 or not kinds <= codes or query.dim() != 4 or query.dtype.itemsize > 4:
     return {}
   # The program may write the codes, of which it has made a copy that attention would not read.
-  if any(_writes(node) for node in _between(found.values(), call)):
+  if any(writes(node) for node in between(found.values(), call)):
     return {}
   return found
 
@@ -77,7 +77,7 @@ def _unconverted(node: Any) -> torch.fx.Node:
   return node
 
 
-def _between(nodes: Iterable[torch.fx.Node], end: torch.fx.Node) -> Iterator[torch.fx.Node]:
+def between(nodes: Iterable[torch.fx.Node], end: torch.fx.Node) -> Iterator[torch.fx.Node]:
   """The nodes after the last of `nodes` and before `end`."""
   remaining = set(nodes)
   for node in end.graph.nodes:
@@ -88,6 +88,7 @@ def _between(nodes: Iterable[torch.fx.Node], end: torch.fx.Node) -> Iterator[tor
     remaining.discard(node)
 
 
-def _writes(node: torch.fx.Node) -> bool:
+def writes(node: torch.fx.Node) -> bool:
+  """Whether a node writes a tensor that it takes."""
   schema = getattr(node.target, "_schema", None)
   return schema is not None and bool(schema.is_mutable)

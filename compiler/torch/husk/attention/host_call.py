@@ -11,8 +11,9 @@ from .shapes import mask_of_rank_4, shape_of_rank_4
 # The host's operator covers more than torch's of this name: heads that share keys, and masks that
 # are broadcast.
 _OPERATOR = "aten::_scaled_dot_product_flash_attention_for_cpu"
-# The operator whose keys and values are codes with scales.
+# The operators whose keys and values are codes with scales, or in pages.
 _OPERATOR_OF_CODES = "husk::attention_codes"
+_OPERATOR_OF_PAGES = "husk::attention_pages"
 
 
 def call(body: Body, node: IrNode) -> None:
@@ -26,8 +27,12 @@ def call(body: Body, node: IrNode) -> None:
   causal, scale = hir.Literal(bool(node.causal)), hir.Literal(float(node.scale))
   output = _of_rank_4(body, "write", result)
   arguments: list[hir.Argument]
-  if node.scales:
-    scales = [_scales(body, tensor) for tensor in node.scales]
+  scales = [_view(body, tensor) for tensor in node.scales]
+  if node.table is not None:
+    table = _view(body, node.table)
+    arguments = [*tensors, *(scales or [hir.NoneArg()] * 2), table, mask, scale]
+    call = hir.OperatorCall(_OPERATOR_OF_PAGES, arguments, [output], body.origin(result))
+  elif scales:
     arguments = [*tensors, *scales, causal, mask, scale]
     call = hir.OperatorCall(_OPERATOR_OF_CODES, arguments, [output], body.origin(result))
   else:
@@ -37,7 +42,7 @@ def call(body: Body, node: IrNode) -> None:
   body.call_operator(call)
 
 
-def _scales(body: Body, node: IrNode) -> hir.Tensor:
+def _view(body: Body, node: IrNode) -> hir.Tensor:
   view = nodes.node_view(node)
   place = body.place_of(view, node)
   body.record_access("read", place.buffer)

@@ -23,6 +23,7 @@ from ..inductor.layouts import dense_strides, known_equal, order_in_memory
 from ..inductor.lines import InductorObject, NodeLine
 from ..inductor.origins import place
 from ..inductor.own_operators import define, realized
+from . import paged
 from .codes import dequantized
 
 if TYPE_CHECKING:
@@ -42,18 +43,21 @@ class Support:
   """The calls of attention that a kind of target supports. `floats` are the dtypes of queries, keys
   and values by name, `masks` the dtypes of masks besides bool and that of the queries. `tuples`
   says whether torch's operators that return a tuple are replaced too. `codes` are the dtypes of
-  keys and values that have scales."""
+  keys and values that have scales. `pages` says whether keys and values may be in pages."""
 
   floats: frozenset[str]
   masks: frozenset[str]
   tuples: bool
   codes: frozenset[str]
+  pages: bool
 
 
 _HALVES_AND_FLOAT = frozenset({"float16", "bfloat16", "float32"})
 _CODES = frozenset({"int8", "float8_e4m3fn"})
-CUDA = Support(_HALVES_AND_FLOAT, _HALVES_AND_FLOAT, tuples=True, codes=_CODES)
-HOST = Support(_HALVES_AND_FLOAT | {"float64"}, frozenset({"float32"}), tuples=False, codes=_CODES)
+CUDA = Support(_HALVES_AND_FLOAT, _HALVES_AND_FLOAT, tuples=True, codes=_CODES, pages=False)
+HOST = Support(
+  _HALVES_AND_FLOAT | {"float64"}, frozenset({"float32"}), tuples=False, codes=_CODES, pages=True
+)
 
 
 # The operator
@@ -68,10 +72,11 @@ def operators() -> tuple[Operator, Operator]:
   need. Eager mode keeps the order of the query's dimensions, which is often that of [0, 2, 1, 3].
 
   With `key_scales` and `value_scales` (f32[batches, heads, keys]), `key` and `value` are codes.
+  With a `table` (paged.py), all of these are caches in pages.
   """
   arguments = (
     "Tensor query, Tensor key, Tensor value, Tensor? mask, bool causal, float scale, int[] order, "
-    "Tensor? key_scales=None, Tensor? value_scales=None"
+    "Tensor? key_scales=None, Tensor? value_scales=None, Tensor? table=None"
   )
   return (
     define("attention", arguments, _fake),
@@ -89,6 +94,7 @@ def _fake(
   order: Sequence[int],
   key_scales: torch.Tensor | None = None,
   value_scales: torch.Tensor | None = None,
+  table: torch.Tensor | None = None,
 ) -> torch.Tensor:
   shape = [*query.shape[:-1], value.shape[-1]]
   dense = query.new_empty([shape[dim] for dim in order])
@@ -105,6 +111,7 @@ def _fake_with_lse(
   order: Sequence[int],
   key_scales: torch.Tensor | None = None,
   value_scales: torch.Tensor | None = None,
+  table: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
   import torch
 
@@ -253,6 +260,8 @@ def _rewrite_node(
   else:
     if not with_lse:
       arguments |= dequantized(node, arguments, support.codes)
+      if support.pages:
+        arguments |= paged.in_place(node, arguments)
     _call_husk(call, arguments, values, with_lse)
   if with_lse:
     call.meta["val"] = tuple(call.meta["val"][:2])
@@ -273,7 +282,7 @@ def _call_husk(
     *(arguments[name] for name in ("query", "key", "value", "mask", "causal")),
     float(scale),
     order_in_memory(result),
-    *(arguments[name] for name in ("key_scales", "value_scales") if name in arguments),
+    *(arguments.get(name) for name in ("key_scales", "value_scales", "table")),
   )
   call.kwargs = {}
 
@@ -402,15 +411,22 @@ def _node_class() -> Any:
 
   class Attention(ir.ExternKernel):
     """A call of attention. `inputs` are query, key, value and, if there are, the scales of keys and
-    values, and the mask; `outputs` are the result and, if it is used, the log-sum-exp."""
+    values, the mask and the table of pages; `outputs` are the result and, if it is used, the
+    log-sum-exp."""
 
     def __init__(
-      self, inputs: Sequence[InductorObject], has_scales: bool, causal: bool, scale: float
+      self,
+      inputs: Sequence[InductorObject],
+      has_scales: bool,
+      has_table: bool,
+      causal: bool,
+      scale: float,
     ) -> None:
       super().__init__(
         None, ir.MultiOutputLayout(device=inputs[0].get_device()), self.unwrap_storage(inputs)
       )
-      self.has_scales, self.causal, self.scale = has_scales, causal, scale
+      self.has_scales, self.has_table = has_scales, has_table
+      self.causal, self.scale = causal, scale
       self.outputs: list[InductorObject] = []
       self.name = V.graph.register_buffer(self)
       V.graph.register_operation(self)
@@ -422,8 +438,13 @@ def _node_class() -> Any:
 
     @property
     def mask(self) -> InductorObject | None:
-      others = self.inputs[5 if self.has_scales else 3 :]
+      others = self.inputs[5 if self.has_scales else 3 : len(self.inputs) - self.has_table]
       return others[0] if others else None
+
+    @property
+    def table(self) -> InductorObject | None:
+      """The pages of each batch, if keys and values are in pages."""
+      return self.inputs[-1] if self.has_table else None
 
     def should_allocate(self) -> bool:
       return False
@@ -454,6 +475,7 @@ def _lowered(
   order: Sequence[int],
   key_scales: InductorObject | None = None,
   value_scales: InductorObject | None = None,
+  table: InductorObject | None = None,
 ) -> Any:
   import torch
   from torch._inductor import ir
@@ -463,7 +485,9 @@ def _lowered(
     inputs += [realized(key_scales), realized(value_scales)]
   if mask is not None:
     inputs.append(realized(mask))
-  node = _node_class()(inputs, key_scales is not None, causal, scale)
+  if table is not None:
+    inputs.append(realized(table))
+  node = _node_class()(inputs, key_scales is not None, table is not None, causal, scale)
   size = [*query.get_size()[:-1], value.get_size()[-1]]
   outputs = [(query.get_dtype(), size, dense_strides(size, order_of_result(order)))]
   if with_lse:

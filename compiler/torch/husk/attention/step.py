@@ -22,7 +22,7 @@ from ..fusion import rewriting
 from ..inductor import graphs, own_operators, writes
 from ..inductor.layouts import dense_strides, known_equal
 from ..inductor.lines import InductorObject, NodeLine
-from . import bounds
+from . import bounds, paged
 from . import operator as attention_operator
 
 if TYPE_CHECKING:
@@ -45,12 +45,13 @@ def operator() -> Any:
   (int64, one or one for each batch) are those of the new tokens; those below 0 count from the end
   if `from_end` is set. `cosine` and `sine` have one row, or one for each batch. Keys after the
   position are not seen unless `window` is -1, and only the last `window` before that are seen
-  unless it is 0."""
+  unless it is 0. With a `table` (int64[batches, n]) the rows of the cache are pages, of which it
+  has those of each batch; all its positions are read, and those beyond it are not written."""
   return own_operators.define(
     "attention_step",
     "Tensor query, Tensor key, Tensor value, Tensor? cosine, Tensor? sine, Tensor(a!) keys, "
     "Tensor(b!) values, Tensor positions, bool from_end, SymInt count, int window, "
-    "Tensor? mask, float scale, int[] order",
+    "Tensor? mask, float scale, int[] order, Tensor? table=None",
     _fake,
   )
 
@@ -70,6 +71,7 @@ def _fake(
   mask: torch.Tensor | None,
   scale: float,
   order: Sequence[int],
+  table: torch.Tensor | None = None,
 ) -> torch.Tensor:
   shape = [*query.shape[:-1], value.shape[-1]]
   dense = query.new_empty([shape[dim] for dim in order])
@@ -96,7 +98,7 @@ def rewrite(exported: ExportedProgram) -> ExportedProgram:
 @dataclasses.dataclass(frozen=True)
 class _Written:
   """A cache to which a node writes one row for each batch, and of which the first `count` positions
-  are read after that."""
+  are read after that, or the pages of a table."""
 
   write: torch.fx.Node
   cache: torch.fx.Node
@@ -104,6 +106,7 @@ class _Written:
   positions: torch.fx.Node
   counts_from_the_end: bool
   count: Any
+  table: torch.fx.Node | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,6 +163,7 @@ def _operands(node: torch.fx.Node, step: _Step) -> list[Any]:
     step.value,
     *([rotation.cosine, rotation.sine] if rotation else []),
     step.keys.positions,
+    step.keys.table,
     graphs.arguments(node)["mask"],
   ]
 
@@ -176,7 +180,9 @@ def _step(node: torch.fx.Node) -> _Step | None:
   sizes = (shape[-1], value.meta["val"].shape[-1])
   if shape[1] > heads * _LARGEST_GROUP or not all(map(_is_width, sizes)):
     return None
-  keys, values = _written(key, shape[0]), _written(value, shape[0])
+  keys, values = (
+    _written(each, shape[0]) or _written_to_pages(each, shape[0]) for each in (key, value)
+  )
   if keys is None or values is None or not _at_equal_places(keys, values):
     return None
   new = [_of_heads(each) for each in (keys, values)]
@@ -207,7 +213,8 @@ def _at_equal_places(keys: _Written, values: _Written) -> bool:
     bounds.source(keys.positions) is bounds.source(values.positions)
     and keys.counts_from_the_end == values.counts_from_the_end
     and keys.cache.meta["val"].shape[2] == values.cache.meta["val"].shape[2]
-    and keys.count == values.count
+    and keys.table is values.table
+    and (keys.table is not None or keys.count == values.count)
   )
 
 
@@ -273,6 +280,42 @@ def _written(node: torch.fx.Node, batches: Any) -> _Written | None:
   if not _is_column(positions, batches) or positions.meta["val"].dtype != torch.int64:
     return None
   return _Written(node, cache, arguments["values"], positions, True, count)
+
+
+def _written_to_pages(node: torch.fx.Node, batches: Any) -> _Written | None:
+  """As `_written`, for a cache in pages."""
+  import torch
+
+  count, dtype = node.meta["val"].shape[2], node.meta["val"].dtype
+  path: list[torch.fx.Node] = []
+  while node.target in _conversions() and node.meta["val"].dtype == dtype:
+    path.append(node)
+    node = node.args[0]  # type: ignore[assignment]
+  found = paged.read_of(node)
+  if found is None:
+    return None
+  nodes, table = found
+  write: Any = nodes[-1].args[0]
+  if write.target is not torch.ops.aten.index_put_.default:
+    return None
+  if any(_readers(each) > 1 for each in (*path, *nodes, write)):
+    return None
+  arguments = graphs.arguments(write)
+  cache, indices = arguments["self"], arguments["indices"]
+  if cache.op not in ("placeholder", "get_attr") or len(cache.users) != 1:
+    return None
+  if arguments["accumulate"] or len(indices) != 3 or indices[1] is not None:
+    return None
+  place = paged.place_of(indices[0], indices[2])
+  value = cache.meta["val"]
+  if place is None or place.table is not table or value.dtype != dtype:
+    return None
+  if not _is_column(place.positions, batches) or place.size != value.shape[2]:
+    return None
+  if place.positions.meta["val"].dtype != torch.int64 or table.meta["val"].dtype != torch.int64:
+    return None
+  new, positions = arguments["values"], place.positions
+  return _Written(write, cache, new, positions, False, count, table)
 
 
 def _conversions() -> tuple[Any, ...]:
@@ -432,11 +475,12 @@ def _replace(graph: torch.fx.Graph, node: torch.fx.Node, step: _Step) -> None:
     step.values.cache,
     step.keys.positions,
     step.keys.counts_from_the_end,
-    step.keys.count,
+    0 if step.keys.table else step.keys.count,
     step.window,
     mask if step.window < 0 else None,
     scale,
     order,
+    step.keys.table,
   )
   node.kwargs = {}
   # Nodes that read sizes of the caches stay.
@@ -465,6 +509,7 @@ def _node_class() -> Any:
       inputs: Sequence[InductorObject],
       has_rotation: bool,
       has_mask: bool,
+      has_table: bool,
       from_end: bool,
       count: Any,
       window: int,
@@ -473,7 +518,7 @@ def _node_class() -> Any:
       super().__init__(
         None, ir.MultiOutputLayout(device=inputs[0].get_device()), self.unwrap_storage(inputs)
       )
-      self.has_rotation, self.has_mask = has_rotation, has_mask
+      self.has_rotation, self.has_mask, self.has_table = has_rotation, has_mask, has_table
       self.from_end, self.count, self.window, self.scale = from_end, count, window, scale
       self.outputs: list[InductorObject] = []
       self.name = V.graph.register_buffer(self)
@@ -497,6 +542,11 @@ def _node_class() -> Any:
     def rotation(self) -> Sequence[InductorObject]:
       """The cosines and sines; empty if nothing is turned."""
       return self.inputs[6:8] if self.has_rotation else ()
+
+    @property
+    def table(self) -> InductorObject | None:
+      """The pages of each batch, if the cache is in pages."""
+      return self.inputs[8 if self.has_rotation else 6] if self.has_table else None
 
     @property
     def mask(self) -> InductorObject | None:
@@ -531,6 +581,7 @@ def _lowered(
   mask: InductorObject | None,
   scale: float,
   order: Sequence[int],
+  table: InductorObject | None = None,
 ) -> Any:
   from torch._inductor import ir
 
@@ -538,9 +589,13 @@ def _lowered(
   query, *new = [attention_operator.dense(each) for each in (query, key, value)]
   rows = [attention_operator.dense(each) for each in (cosine, sine) if each is not None]
   inputs = [query, *caches, *new, own_operators.realized(positions), *rows]
+  if table is not None:
+    inputs.append(own_operators.realized(table))
+    count = table.get_size()[1] * keys.get_size()[2]
   if mask is not None:
     inputs.append(own_operators.realized(mask))
-  node = _node_class()(inputs, bool(rows), mask is not None, from_end, count, window, scale)
+  kinds = bool(rows), mask is not None, table is not None
+  node = _node_class()(inputs, *kinds, from_end, count, window, scale)
   size = [*query.get_size()[:-1], value.get_size()[-1]]
   layout = ir.FixedLayout(
     query.get_device(),

@@ -13,14 +13,16 @@ import triton.language as tl
 
 
 @triton.jit
-def attention_step(q, k, v, new_k, new_v, cosine, sine, positions, mask, out, parts, weights,
-                   counters, husk_asserts, factor: tl.constexpr, keys,
+def attention_step(q, k, v, new_k, new_v, cosine, sine, positions, table, mask, out, parts,
+                   weights, counters, husk_asserts, factor: tl.constexpr, keys,
                    q_batch, q_head, k_batch, k_head, k_row, v_batch, v_head, v_row,
                    new_k_batch, new_k_head, new_v_batch, new_v_head,
-                   cosine_batch, sine_batch, position_batch, mask_batch, mask_head, mask_column,
+                   cosine_batch, sine_batch, position_batch, table_batch,
+                   mask_batch, mask_head, mask_column,
                    out_batch, out_head, HEADS: tl.constexpr, GROUP: tl.constexpr,
-                   GROUP_WIDTH: tl.constexpr, CAPACITY: tl.constexpr, FROM_END: tl.constexpr,
-                   ASSERT: tl.constexpr, BOUND: tl.constexpr, WINDOW: tl.constexpr,
+                   GROUP_WIDTH: tl.constexpr, CAPACITY: tl.constexpr, PAGES: tl.constexpr,
+                   FROM_END: tl.constexpr, ASSERT: tl.constexpr,
+                   BOUND: tl.constexpr, WINDOW: tl.constexpr,
                    SPLITS: tl.constexpr, SPLITS_WIDTH: tl.constexpr, LEAST: tl.constexpr,
                    SIZE: tl.constexpr, V_SIZE: tl.constexpr, PRECISION: tl.constexpr,
                    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
@@ -31,6 +33,9 @@ def attention_step(q, k, v, new_k, new_v, cosine, sine, positions, mask, out, pa
   at this position become `new_k`, turned, and `new_v`. The first `keys` of its CAPACITY rows are
   read. With FROM_END, a position below 0 counts from CAPACITY. A position that the cache does not
   have is not written; ASSERT goes to `husk_asserts` then (None: nothing is checked).
+  With `table` (i64, or None), the cache is in PAGES pages of CAPACITY rows: a batch has those whose
+  numbers are in its row of the table, and all their rows are read. Positions beyond the table are
+  not written, and rows of pages that the cache does not have are not seen.
   `cosine` and `sine` (or None) have a number for each element: element d of a row x becomes
   x[d] * cosine[d] + y[d] * sine[d], where y is the second half of x, negative, and then its first
   half. SIZE and V_SIZE are powers of two.
@@ -52,8 +57,13 @@ def attention_step(q, k, v, new_k, new_v, cosine, sine, positions, mask, out, pa
   column = tl.arange(0, SIZE)
   v_column = tl.arange(0, V_SIZE)
   q += batch * q_batch
-  k += batch * k_batch + head * k_head
-  v += batch * v_batch + head * v_head
+  k += head * k_head
+  v += head * v_head
+  if table is None:
+    k += batch * k_batch
+    v += batch * v_batch
+  else:
+    table += batch * table_batch
   new_k += batch * new_k_batch + head * new_k_head
   if cosine is None:
     query = tl.load(q + row[:, None] * q_head + column[None, :])
@@ -75,9 +85,15 @@ def attention_step(q, k, v, new_k, new_v, cosine, sine, positions, mask, out, pa
   position = place
   if FROM_END:
     position = tl.where(place < 0, place + CAPACITY, place)
-  exists = (position >= 0) & (position < CAPACITY)
+  exists = (position >= 0) & (position < (CAPACITY if table is None else keys))
+  is_wrong = exists == 0
+  new_page = position * 0
+  if table is not None:
+    new_page = tl.load(table + position // CAPACITY, mask=exists, other=0)
+    is_wrong = (new_page < 0) | (new_page >= PAGES)
+    exists = exists & (is_wrong == 0)
   if husk_asserts is not None:
-    tl.store(husk_asserts, ASSERT, exists == 0)
+    tl.store(husk_asserts, ASSERT, is_wrong)
 
   # The keys from `begin` to `end` are those of this part, the first one of `used`.
   begin = position * 0
@@ -98,8 +114,15 @@ def attention_step(q, k, v, new_k, new_v, cosine, sine, positions, mask, out, pa
   # Each part leaves the row of the new key out of the keys that it reads, so any may write it.
   is_first = tl.program_id(1) == 0
   at = tl.where(exists, position, 0)
-  tl.store(k + at * k_row + column, key, mask=(column >= 0) & exists & is_first)
-  tl.store(v + at * v_row + v_column, value, mask=(v_column >= 0) & exists & is_first)
+  if table is not None:
+    at = at % CAPACITY
+    k_new = k + new_page * k_batch
+    v_new = v + new_page * v_batch
+  else:
+    k_new = k
+    v_new = v
+  tl.store(k_new + at * k_row + column, key, mask=(column >= 0) & exists & is_first)
+  tl.store(v_new + at * v_row + v_column, value, mask=(v_column >= 0) & exists & is_first)
 
   # The first part begins with the new key, if it is among the keys that are read and seen.
   is_here = exists & (position < keys) & is_first
@@ -124,11 +147,24 @@ def attention_step(q, k, v, new_k, new_v, cosine, sine, positions, mask, out, pa
   for start in tl.range(begin, end, BLOCK_N):
     far = tl.cast(start, tl.int64)
     there = (inside < end - start) & (inside != position - start)
-    k_tile = tl.load(k + far * k_row + (inside * k_row)[:, None] + column[None, :],
-                     mask=there[:, None], other=0.0)
+    k_at, v_at = inside * k_row, inside * v_row
+    if table is None:
+      k_first, v_first = k + far * k_row, v + far * v_row
+    elif WINDOW == 0:
+      # A tile begins at a multiple of its size, and has rows of one page.
+      page = tl.load(table + far // CAPACITY)
+      there = there & (page >= 0) & (page < PAGES)
+      k_first = k + page * k_batch + far % CAPACITY * k_row
+      v_first = v + page * v_batch + far % CAPACITY * v_row
+    else:
+      page = tl.load(table + (far + inside) // CAPACITY, mask=there, other=0)
+      there = there & (page >= 0) & (page < PAGES)
+      k_first, v_first = k, v
+      k_at = page * k_batch + (far + inside) % CAPACITY * k_row
+      v_at = page * v_batch + (far + inside) % CAPACITY * v_row
+    k_tile = tl.load(k_first + k_at[:, None] + column[None, :], mask=there[:, None], other=0.0)
     # The values are read before the scores are computed, so that both reads take one latency.
-    v_tile = tl.load(v + far * v_row + (inside * v_row)[:, None] + v_column[None, :],
-                     mask=there[:, None], other=0.0)
+    v_tile = tl.load(v_first + v_at[:, None] + v_column[None, :], mask=there[:, None], other=0.0)
     scores = tl.dot(query, tl.trans(k_tile), input_precision=PRECISION) * factor
     seen = there[None, :]
     if mask is not None:

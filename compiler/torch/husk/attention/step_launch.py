@@ -34,6 +34,7 @@ def write(body: Body, node: IrNode) -> None:
   """Writes the launch of an AttentionStep node."""
   attention = launch.AttentionCall(body, node)
   capacity, attention.keys = int(attention.keys), node.count
+  pages, *_ = shape_of_rank_4(attention.key)[0]
   call = Call(body, "attention_step", FILE)
   query, keys, values = attention.inputs
   call.pointer("q", query, attention.kind)
@@ -54,6 +55,11 @@ def write(body: Body, node: IrNode) -> None:
       call.number(f"{name}_batch", _stride_of_batch(tensor))
   call.pointer("positions", Memory.of(body, node.positions), "i64")
   call.number("position_batch", _stride_of_batch(node.positions))
+  if node.table is None:
+    call.constant(table=None, table_batch=0)
+  else:
+    call.pointer("table", Memory.of(body, node.table), "i64")
+    call.number("table_batch", shape_of_rank_4(node.table)[1][2])
   launch.pass_mask(call, attention, ("batch", "head", None, "column"))
   call.pointer("out", attention.out, attention.kind)
   call.strides("out", _BATCH_HEAD, attention.out_strides)
@@ -61,9 +67,8 @@ def write(body: Body, node: IrNode) -> None:
   parts = _parts(attention)
   _pass_parts(call, attention, parts)
   name = _name(attention, node)
-  number = backend_of(body).assert_number(
-    f"{name}: index out of bounds: 0 <= position < {capacity}"
-  )
+  what = f"position < {capacity}" if node.table is None else f"page < {pages}"
+  number = backend_of(body).assert_number(f"{name}: index out of bounds: 0 <= {what}")
   if number:
     call.signature[asserts.PARAMETER] = "*i32"
   else:
@@ -74,6 +79,7 @@ def write(body: Body, node: IrNode) -> None:
     GROUP=attention.group,
     GROUP_WIDTH=_power_of_two(attention.group),
     CAPACITY=capacity,
+    PAGES=int(pages),
     FROM_END=bool(node.from_end),
     ASSERT=number,
     BOUND=node.window >= 0,
@@ -98,6 +104,7 @@ def _name(attention: launch.AttentionCall, node: IrNode) -> str:
   words = ["attention_step", hir.dtype(attention.dtype), str(attention.size)]
   words += ["rotary"] if node.rotation else []
   words += ["mask"] if attention.mask is not None else []
+  words += ["pages"] if node.table is not None else []
   return "_".join(words)
 
 
@@ -118,6 +125,8 @@ def _parts(attention: launch.AttentionCall) -> int:
   blocks = torch_compat.size_hint(attention.batches) * attention.heads
   bound = most(attention.body, attention.keys, 2**20)
   keys = bound or torch_compat.size_hint(attention.keys)
+  if attention.node.table is not None and most(attention.body, attention.batches) is None:
+    return 1  # nobody knows how many counters there would be
   of_blocks = 2 * target.multi_processor_count // max(blocks, 1)
   return max(1, min(of_blocks, -(-keys // _KEYS_OF_A_PART), _MOST_PARTS))
 
@@ -132,9 +141,12 @@ def _pass_parts(call: Call, attention: launch.AttentionCall, parts: int) -> None
   results = Memory.new(body, "attention_parts", [*sizes, attention.v_size])
   call.pointer("parts", results, "fp32")
   call.pointer("weights", Memory.new(body, "attention_weights", sizes), "fp32")
-  # The cache has a row for each batch, or more.
-  rows, *_ = shape_of_rank_4(attention.key)[0]
-  count = int(rows) * attention.heads
+  # A cache that is not in pages has a row for each batch, or more.
+  rows: int | None = int(shape_of_rank_4(attention.key)[0][0])
+  if attention.node.table is not None:
+    rows = most(body, attention.batches)
+  assert rows is not None  # _parts has seen to it
+  count = rows * attention.heads
   counters = body.constants.counters(count)
   call.pointer(
     "counters", Memory(counters, sympy.Integer(0), sympy.Integer(4 * count), True), "i32"
@@ -146,6 +158,9 @@ def _configs(attention: launch.AttentionCall) -> list[dict[str, int | None]]:
   rows = max(16, _power_of_two(attention.group))
   width = max(attention.size, attention.v_size) * attention.dtype.itemsize
   keys = min(max(_BYTES_OF_A_TILE // width, 16), _KEYS_OF_A_PART)
+  if attention.node.table is not None:
+    capacity = int(shape_of_rank_4(attention.key)[0][2])
+    keys = min(keys, math.gcd(capacity, keys))  # a tile has rows of one page
   return [
     {"BLOCK_M": rows, "BLOCK_N": keys, "num_warps": 4, "num_stages": stages, "maxnreg": None}
     for stages in (2, 1)

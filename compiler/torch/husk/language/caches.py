@@ -31,8 +31,8 @@ def is_rounded(dtype: torch.dtype | None) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Kept:
-  """The keys, or the values, of a layer: slots x heads x positions x numbers. `scales` is
-  f32[slots, heads, positions] if the numbers are codes."""
+  """The keys, or the values, of a layer: rows x heads x positions x numbers. `scales` is
+  f32[rows, heads, positions] if the numbers are codes. A row is a slot, or a page."""
 
   numbers: torch.Tensor
   scales: torch.Tensor | None = None
@@ -40,7 +40,7 @@ class Kept:
   def write(self, step: Any, new: torch.Tensor) -> None:
     """Writes the positions of a step (rows x heads x positions x numbers)."""
     new = new.transpose(1, 2)
-    where = (step.slots, None, step.positions)
+    where = step.places()
     # `buffer[...] = ` would ask whether the chunk has one token, and the program excluded it.
     put = torch.ops.aten.index_put_
     if self.scales is None:
@@ -52,10 +52,10 @@ class Kept:
 
   def read(self, step: Any, dtype: torch.dtype) -> torch.Tensor:
     """The positions that a step sees."""
-    numbers = step.rows_of(self.numbers)[:, :, : step.span]
+    numbers = step.read(self.numbers)
     if self.scales is None:
       return numbers.to(dtype)
-    scales = step.rows_of(self.scales)[:, :, : step.span]
+    scales = step.read(self.scales)
     return (numbers.to(torch.float32) * scales.unsqueeze(-1)).to(dtype)
 
 

@@ -49,6 +49,13 @@ def parser() -> argparse.ArgumentParser:
     "--cache-dtype", choices=DTYPES, help="another name of --cache, for floats"
   )
   arguments.add_argument(
+    "--pages",
+    type=int,
+    metavar="N",
+    help="keys and values are in N pages of 64 tokens each, which sequences take as they grow, and "
+    "share if they begin alike; by default each slot has room for --max-tokens",
+  )
+  arguments.add_argument(
     "--checkpoint-activations",
     choices=("exact", "quantized"),
     default="exact",
@@ -120,6 +127,7 @@ def main(words: Sequence[str]) -> None:
     dtype=named.dtype,
     cache=named.cache,
     cache_dtype=named.cache_dtype,
+    pages=named.pages,
     checkpoint_activations=named.checkpoint_activations,
     tokenizer=named.tokenizer,
     features=named.features,

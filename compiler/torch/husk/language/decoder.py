@@ -39,6 +39,14 @@ class Step:
   def rows_of(self, buffer: torch.Tensor) -> torch.Tensor:
     return buffer[self.first : self.first + self.rows]
 
+  def places(self) -> tuple[torch.Tensor | None, ...]:
+    """The index of a cache by which the tokens of the call are written."""
+    return self.slots, None, self.positions
+
+  def read(self, buffer: torch.Tensor) -> torch.Tensor:
+    """The positions of a cache that the tokens of the call may see, with a row for each slot."""
+    return self.rows_of(buffer)[:, :, : self.span]
+
 
 class Recording(hooks.SlotLayer):
   """A layer that notes the shapes of its keys, values and states, and keeps nothing."""
@@ -82,7 +90,15 @@ class Decoder(torch.nn.Module):
   # The beginnings of the names of buffers whose rows have no positions.
   whole_rows = states.KINDS
 
-  def __init__(self, model: Any, slots: int, max_tokens: int, dtype: torch.dtype | None) -> None:
+  def __init__(
+    self,
+    model: Any,
+    slots: int,
+    max_tokens: int,
+    dtype: torch.dtype | None,
+    size: tuple[int, int] | None = None,
+  ) -> None:
+    """size: the rows of the caches, and the positions of a row; by default a row for each slot."""
     super().__init__()
     self.model, self.slots, self.max_tokens = model, slots, max_tokens
     parameters = inspect.signature(type(model).forward).parameters
@@ -90,25 +106,33 @@ class Decoder(torch.nn.Module):
     self.takes_last = "logits_to_keep" in parameters
     if self.cache_name not in parameters:
       raise no_decoder(model, "takes no cache of keys and values")
-    self._step = Step()
+    self._step: Any = self._new_step()
     self._step.max_tokens = max_tokens
     # torch takes a size for at least 2: one of 1 or 2 would be a constant.
     self.rows = 3 if slots == 2 else slots
     self.chunk = recurrences.most_tokens(model, max_tokens)
+    rows, positions = size or (self.rows, max_tokens + 1)
     recorded = self._recorded()
     self.layers = len(recorded)
     self._states: dict[int, list[tuple[str, int]]] = {}
     for number, layer in enumerate(recorded):
       for name, one in zip(("keys", "values"), layer.shapes or (), strict=False):
-        size = (self.rows, one.shape[1], max_tokens + 1)
-        zeros = one.new_zeros((*size, one.shape[3]), dtype=dtype or one.dtype)
+        shape = (rows, one.shape[1], positions)
+        zeros = one.new_zeros((*shape, one.shape[3]), dtype=dtype or one.dtype)
         self.register_buffer(f"{name}_{number}", zeros)
         if caches.is_rounded(dtype):
-          self.register_buffer(f"{name}_{number}_scales", one.new_zeros(size, dtype=torch.float32))
+          self.register_buffer(f"{name}_{number}_scales", one.new_zeros(shape, dtype=torch.float32))
       self._states[number] = list(layer.states)
       for (kind, index), state in layer.states.items():
         one = state.buffer
         self.register_buffer(f"{kind}_{number}_{index}", one.new_zeros(self.rows, *one.shape[1:]))
+
+  def _new_step(self) -> Step:
+    return Step()
+
+  def by_slots(self) -> Any:
+    """An object with `prefill`, `decode`, `verify` and `copy` that take numbers of slots."""
+    return self
 
   @property
   def has_states(self) -> bool:
@@ -314,17 +338,18 @@ def check(
   there are several. The caches are zeros afterwards."""
   count, slot = len(tokens), decoder.slots - 1
   split, single = count // 2, count - 2
+  functions = decoder.by_slots()
   with torch.no_grad():
     # A sequence must not see what the slot has of another one.
-    decoder.prefill(tokens[split:single], slot, 0, split)
-    decoder.prefill(tokens[:split], slot, 0, split)
-    decoder.prefill(tokens[split:single], slot, split, single)
+    functions.prefill(tokens[split:single], slot, 0, split)
+    functions.prefill(tokens[:split], slot, 0, split)
+    functions.prefill(tokens[split:single], slot, split, single)
     logits = right
     for at in range(single, count):
       row = torch.zeros(decoder.slots, dtype=torch.int64, device=tokens.device)
       positions = row.clone()
       row[slot], positions[slot] = tokens[at], at
-      _, found = decoder.decode(row, positions, at + 1)
+      _, found = functions.decode(row, positions, at + 1)
       logits = found[slot]
     for buffer in decoder.buffers(recurse=False):
       buffer.zero_()
@@ -345,21 +370,22 @@ def check_features(decoder: Decoder, tokens: torch.Tensor) -> None:
   row = torch.zeros(decoder.slots, 3, dtype=torch.int64, device=tokens.device)
   positions = torch.full_like(row[:, 0], decoder.max_tokens)
   row[slot], positions[slot] = tokens[begin:], begin
+  functions = decoder.by_slots()
   with torch.no_grad():
-    decoder.prefill(tokens[:begin], slot, 0, begin)
+    functions.prefill(tokens[:begin], slot, 0, begin)
     found = []
     if not decoder.has_states:
-      found.append(decoder.verify(row, positions, count)[1].unflatten(0, row.shape)[slot, -1])
+      found.append(functions.verify(row, positions, count)[1].unflatten(0, row.shape)[slot, -1])
     for k in range(2):
       at = (positions + k).clamp(max=decoder.max_tokens)
-      decoder.decode(row[:, k], at, count)
+      functions.decode(row[:, k], at, count)
     if slot > 0:
-      decoder.copy(slot, 0, 0, count - 1)
+      functions.copy(slot, 0, 0, count - 1)
     at = (positions + 2).clamp(max=decoder.max_tokens)
-    right = decoder.decode(row[:, 2], at, count)[1][slot]
+    right = functions.decode(row[:, 2], at, count)[1][slot]
     if slot > 0:
       row[0], positions[0] = row[slot], begin
-      found.append(decoder.decode(row[:1, 2], positions[:1] + 2, count)[1][0])
+      found.append(functions.decode(row[:1, 2], positions[:1] + 2, count)[1][0])
     for buffer in decoder.buffers(recurse=False):
       buffer.zero_()
   limit = _TOLERANCES.get(decoder.cache_dtype, _HALF_TOLERANCE)

@@ -19,7 +19,7 @@ from ..options import Options, Path, merged
 from ..quantized import GgufFile
 from ..quantized import load as load_checkpoint
 from . import adapters as lora
-from . import attachments, caches, decoder, encoders, hooks, sampling
+from . import attachments, caches, decoder, encoders, hooks, paging, sampling
 from . import images as pictures
 
 _OF_STATES = "5.24"  # the version with which they were tried
@@ -42,6 +42,7 @@ def export(
   dtype: str | torch.dtype | None = None,
   cache: str | torch.dtype | None = None,
   cache_dtype: str | torch.dtype | None = None,
+  pages: int | None = None,
   checkpoint_activations: str = "exact",
   tokenizer: Path | None = None,
   features: Iterable[str] = DEFAULT_FEATURES,
@@ -64,6 +65,8 @@ def export(
     and f32 for a GGUF file.
   cache: the type of the caches: "int8" or "fp8", with a scale for each token and head, or floats
     such as "bf16"; by default that in which the model computes. `cache_dtype` is another name.
+  pages: keys and values are in so many pages of 64 tokens each, which sequences take as they grow
+    and share if they begin alike. By default each slot has room for max_tokens.
   checkpoint_activations: the `activations` of husk.quantized.load.
   tokenizer: a folder with tokenizer.json and its settings, if it is not that of the checkpoint.
   features: functions beside the three below. "copy": slots copy the beginning of a prompt from one
@@ -97,7 +100,10 @@ def export(
   wanted = lora.chosen(adapters, rank, adapter_targets)
   encoder = _encoder(model, chosen, max_encoder_tokens, files, wanted is not None)
   seen = _images(model, chosen, image_size, most, wanted is not None)
-  with decoder_of(model, slots, most, _cache(cache, cache_dtype), wanted, seen, encoder) as module:
+  if pages is not None:
+    _check_pages(pages, most, slots, model.config.model_type, wanted, seen, encoder)
+  kept = _cache(cache, cache_dtype)
+  with decoder_of(model, slots, most, kept, wanted, seen, encoder, pages) as module:
     described = {
       "architecture": model.config.model_type,
       "max_tokens": most,
@@ -106,6 +112,8 @@ def export(
       "vocabulary": module.vocabulary,
       "cache": str(module.cache_dtype).removeprefix("torch."),
     }
+    if isinstance(module, paging.PagedDecoder):
+      described |= module.described()
     if module.has_states:
       described["states"] = True
     if not module.has_keys and (cache is not None or cache_dtype is not None):
@@ -158,6 +166,7 @@ def decoder_of(
   wanted: lora.Chosen | None = None,
   seen: pictures.Images | None = None,
   encoder: encoders.Encoder | None = None,
+  pages: int | None = None,
 ) -> Iterator[decoder.Decoder]:
   """The module that is exported, which uses the model as long as this is open, with the adapters,
   images and encoder that are wanted. Raises Unsupported if its logits are not those of the model.
@@ -180,6 +189,8 @@ def decoder_of(
         if wanted and found
         else pictures.decoder_class(seen)(model, slots, max_tokens, cache_dtype, seen)
         if seen
+        else paging.PagedDecoder(model, slots, max_tokens, cache_dtype, pages)
+        if pages
         else decoder.Decoder(model, slots, max_tokens, cache_dtype)
       ).eval()
       decoder.check(module, right, probe, exact_cache=cache_dtype is None)
@@ -305,6 +316,30 @@ def _check_sizes(max_tokens: int, slots: int, limit: int | None, kind: str) -> N
     raise ValueError(f"slots={slots}: give a number from 1 to 1024")
 
 
+def _check_pages(
+  pages: int,
+  max_tokens: int,
+  slots: int,
+  kind: str,
+  wanted: lora.Chosen | None,
+  seen: pictures.Images | None,
+  encoder: encoders.Encoder | None,
+) -> None:
+  for one, what, remedy in (
+    (wanted, "adapters", "give no adapters"),
+    (seen, "images", 'leave "images" out of the features (--features)'),
+    (encoder, "an encoder", "leave pages out (--pages)"),
+  ):
+    if one is not None:
+      raise Unsupported(f"pages={pages}: files with {what} have no pages yet", remedy=remedy)
+  least = paging.least(max_tokens, slots)
+  if pages < least:
+    raise ValueError(
+      f"pages={pages}: a sequence of this {kind} may have {max_tokens} tokens, and a page has "
+      f"{paging.PAGE}: give at least {least} pages, or fewer max_tokens"
+    )
+
+
 def _chosen(features: Iterable[str]) -> set[str]:
   chosen = {features} if isinstance(features, str) else set(features)
   for unknown in sorted(chosen - set(FEATURES)):
@@ -417,6 +452,8 @@ def _functions(module: decoder.Decoder, features: set[str]) -> Mapping[str, Func
       dynamic_shapes={"tokens": {0: length}},
       method="embed",
     )
+  if isinstance(module, paging.PagedDecoder):
+    result = module.with_tables(result)
   if isinstance(module, lora.AdaptedDecoder):
     result = module.with_adapters(result)
   if isinstance(module, pictures.ImageDecoder):

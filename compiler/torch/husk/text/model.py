@@ -17,6 +17,7 @@ from .adapters import Adapters
 from .drawing import Drawing
 from .encoders import Kind as EncoderKind
 from .images import Kind, PromptImages
+from .pages import Pages
 from .requests import Request, Settings
 from .scoring import Scorer
 from .tokenizer import Tokenizer
@@ -78,12 +79,14 @@ class Model:
     self._encoder = EncoderKind.of(described.get("encoder"))
     # The last input of `decode` for rows of images in a grid.
     self._shifts = self._images is not None and self._images.grid is not None
+    self._pages = Pages.of(described)
     self._embeds = described.get("embed", False)
     self._verified = described.get("verify", 0)
     self._drawing = Drawing(
       self._session, self.vocabulary, self.max_tokens, described.get("ranked", 0)
     )
     self._active: list[Request | None] = [None] * self.slots
+    self._submitted = 0
     self._waiting: collections.deque[Request] = collections.deque()
     self._stepping: asyncio.Future[bool] | None = None  # a step for `astream`
 
@@ -216,6 +219,7 @@ class Model:
       self._drawing.ranked > 0,
       number if self._adapters.count else None,
       self._shifts,
+      self._pages,
     ).score(texts)
 
   def generate(self, prompt: Prompt = (), **settings: Any) -> str:
@@ -318,6 +322,8 @@ class Model:
     if self._images is not None and pixels:
       request.images = PromptImages(self._images, tokens, pixels)
     request.source = source
+    self._submitted += 1
+    request.number = self._submitted
     self._waiting.append(request)
     return request
 
@@ -365,7 +371,7 @@ class Model:
     are new. Returns whether there is more to do."""
     self._admit()
     for request in self._active:
-      if request is not None and request.taken < len(request.prompt):
+      if request is not None and not request.paused and request.taken < request.cached:
         self._prefill(request)
     self._decode()
     self._leave()
@@ -378,9 +384,15 @@ class Model:
 
   def _admit(self) -> None:
     self._leave()
+    if self._pages and not self._pages.resume([one for one in self._active if one is not None]):
+      return
     for slot, request in enumerate(self._active):
       while request is None and self._waiting:
-        candidate = self._waiting.popleft()
+        candidate = self._waiting[0]
+        if self._pages and not candidate.done:
+          if not self._pages.take(candidate, len(candidate.prompt) + 1):
+            return
+        self._waiting.popleft()
         if not candidate.done:
           request = self._active[slot] = candidate
           candidate.slot = slot
@@ -390,6 +402,8 @@ class Model:
       if request is not None and request.done:
         request.slot = -1
         self._active[slot] = None
+        if self._pages:
+          self._pages.give_back(request)
 
   def _prefill(self, request: Request) -> None:
     begin, images = request.taken, request.images
@@ -399,13 +413,13 @@ class Model:
       except Exception as error:  # what the runtime raises; the other requests go on
         request.fail(error)
         return
-    end = min(begin + self._chunk, len(request.prompt))
+    end = min(begin + self._chunk, request.cached)
     # Tokens that must not come as the first one are those of `prefill`, which takes two and more.
     if self._encoder is not None and len(request.prompt) - end == 1 and end - begin > 1:
       end -= 1
     if images is not None:
       end = images.end(begin, self._chunk)
-    chunk = request.prompt[begin:end]
+    chunk = (request.prompt + request.tokens)[begin:end]
     row: list[Request | None] = [request]
     if images is not None and len(chunk) > 1 and images.are_in(begin, end):
       tokens = self._np.array(chunk, dtype=self._np.int64)
@@ -417,6 +431,10 @@ class Model:
       found, logits = self._session.prefill_images(
         tokens, request.slot, begin, self._span(end), *images.inputs(begin, end)
       )
+    elif len(chunk) > 1 and self._pages:
+      tokens = self._np.array(chunk, dtype=self._np.int64)
+      (table,) = self._pages.table([request], end)
+      found, logits = self._session.prefill(tokens, begin, table)
     elif len(chunk) > 1:
       tokens = self._np.array(chunk, dtype=self._np.int64)
       more = (request.adapter,) if self._adapters.count else self._source_span([request])
@@ -425,7 +443,7 @@ class Model:
       row = [*[None] * request.slot, request]
       found, logits = self._run_decode({request.slot: (chunk[0], begin)}, row)
     request.taken = end
-    if end == len(request.prompt):
+    if end == len(request.prompt) and not request.tokens:
       self._add(row, found, logits)
 
   def _compute_rows(self, images: PromptImages) -> None:
@@ -436,11 +454,12 @@ class Model:
 
   def _decode(self) -> None:
     """A token of each request whose prompt is in the cache and that has a token already."""
-    ready = [
-      one
-      for one in self._active
-      if one is not None and one.tokens and not one.done and one.taken == len(one.prompt)
-    ]
+    ready = self._ready()
+    for request in ready if self._pages else ():
+      if self._pages and not request.paused:
+        others = [one for one in self._active if one is not None]
+        self._pages.reserve(request, len(request.prompt) + len(request.tokens), others)
+        ready = self._ready()
     if not ready:
       return
     by_row: list[Request | None] = [None] * (max(one.slot for one in ready) + 1)
@@ -449,7 +468,17 @@ class Model:
     found, logits = self._run_decode(
       {one.slot: (one.tokens[-1], len(one.prompt) + len(one.tokens) - 1) for one in ready}, by_row
     )
+    for request in ready:
+      request.taken += 1
     self._add(by_row, found, logits)
+
+  def _ready(self) -> list[Request]:
+    """The requests that have a token already, and all tokens before it in the cache."""
+    return [
+      one
+      for one in self._active
+      if one is not None and one.tokens and not one.done and one.taken == one.cached
+    ]
 
   def _run_decode(
     self, steps: Mapping[int, tuple[int, int]], requests: Sequence[Request | None]
@@ -474,6 +503,8 @@ class Model:
       more = (np.array([one.adapter if one else 0 for one in requests], np.int64),)
     if self._encoder is not None:
       more = self._source_span(requests)
+    if self._pages:
+      return self._session.decode(tokens, positions, self._pages.table(requests, largest + 1))
     return self._session.decode(tokens, positions, self._span(largest + 1), *more)
 
   def _add(self, rows: Sequence[Request | None], found: Any, logits: Any) -> None:

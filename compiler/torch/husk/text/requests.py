@@ -112,7 +112,10 @@ class Request:
     self.adapter = 0  # its number
     self.images: PromptImages | None = None  # of the prompt
     self.source: Any = None  # of the encoder: tokens or features, as a NumPy array
-    self.taken = 0  # how many tokens of the prompt the cache has
+    self.taken = 0  # how many tokens the cache has
+    self.number = 0  # in the order of submission
+    self.pages: list[int] = []  # of the cache, if the file has pages
+    self.paused = False  # whether it waits for pages
     self._ends = ends
     self._decoder = Decoder(tokenizer) if tokenizer is not None else None
     self._text = ""
@@ -122,6 +125,12 @@ class Request:
   @property
   def done(self) -> bool:
     return self.reason is not None
+
+  @property
+  def cached(self) -> int:
+    """How many tokens the cache has before the next one is generated: all but the last one of a
+    text."""
+    return len(self.prompt) + max(len(self.tokens) - 1, 0)
 
   @property
   def text(self) -> str:

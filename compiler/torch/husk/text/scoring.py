@@ -6,13 +6,16 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from .pages import Pages
+
 
 @dataclasses.dataclass
 class Scorer:
   """session: of the program, whose slots are free. verified: how many tokens of a slot `verify`
   takes; 0: the file has no such function. ranks: whether it has `rank`. adapter: the number of the
   adapter of all texts; None if the functions take none. shifts: whether they take shifts of
-  positions, which are 0 without images."""
+  positions, which are 0 without images. pages: those of the file, which no request has; None if
+  slots have caches of their own."""
 
   session: Any
   slots: int
@@ -22,14 +25,30 @@ class Scorer:
   ranks: bool
   adapter: int | None = None
   shifts: bool = False
+  pages: Pages | None = None
 
   def score(self, texts: Sequence[Sequence[int]]) -> list[Any]:
     """The log-probabilities of all tokens but the first one of each text, as arrays. A text has 2
     to max_tokens + 1 tokens. As many texts as there are slots are scored together."""
     result: list[Any] = []
-    for begin in range(0, len(texts), self.slots):
-      result += self._together(texts[begin : begin + self.slots])
+    count = self.slots
+    if self.pages and texts:
+      count = min(count, self.pages.count // self.pages.columns(max(map(len, texts)) - 1))
+    for begin in range(0, len(texts), count):
+      result += self._together(texts[begin : begin + count])
     return result
+
+  def _seen(self, rows: int, end: int) -> Any:
+    """What the functions take for the positions before `end`: their number, or the pages that have
+    them. Each row has pages of its own."""
+    import numpy as np
+
+    end = min(-(-end // self.span) * self.span, self.max_tokens)
+    if self.pages is None:
+      return end
+    columns = self.pages.columns(end)
+    first = 1 + np.arange(rows)[:, None] * (self.pages.count // rows)
+    return first + np.arange(columns)[None]
 
   def _together(self, texts: Sequence[Sequence[int]]) -> list[Any]:
     import numpy as np
@@ -44,7 +63,7 @@ class Scorer:
     if self.shifts:
       more = (np.zeros(len(texts), np.int64),)
     for begin in range(0, longest, count):
-      end = min(-(-(begin + count) // self.span) * self.span, self.max_tokens)
+      end = self._seen(len(texts), begin + count)
       chunk = tokens[:, begin : begin + count].copy()
       positions = np.full(len(texts), begin, np.int64)
       if count == 1:

@@ -73,6 +73,7 @@ constexpr ScratchBytes scratch_of(Run run) {
                   {addmm_activation, kProduct},
                   {attention, {kAttentionScratch, kAttentionScratch}},
                   {attention_codes, {kAttentionScratch, kAttentionScratch}},
+                  {attention_pages, {kAttentionScratch, kAttentionScratch}},
                   {convolution, kConvolution},
                   {fused_convolution, kConvolution},
                   {convolution_depthwise, kConvolution},

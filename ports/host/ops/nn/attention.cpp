@@ -1,5 +1,6 @@
-// aten::_scaled_dot_product_flash_attention_for_cpu, and husk::attention_codes, whose keys and
-// values are codes of 8 bits: checks, then nn/attention_kernels.h computes the parts.
+// aten::_scaled_dot_product_flash_attention_for_cpu, husk::attention_codes, whose keys and values
+// are codes of 8 bits, and husk::attention_pages, whose keys and values are in pages: checks, then
+// nn/attention_kernels.h computes the parts.
 #include "nn/attention.h"
 
 #include <cmath>
@@ -40,13 +41,13 @@ void divide(Attention& a) {
 // The places of the arguments of an operator; kAbsent if it lacks one.
 constexpr uint32_t kAbsent = UINT32_MAX;
 struct Places {
-  uint32_t query, key, value, is_causal, attn_mask, scale, output;
-  uint32_t dropout_p = kAbsent, logsumexp = kAbsent;
-  uint32_t key_scales = kAbsent, value_scales = kAbsent;
+  uint32_t query, key, value, attn_mask, scale, output;
+  uint32_t is_causal = kAbsent, dropout_p = kAbsent, logsumexp = kAbsent;
+  uint32_t key_scales = kAbsent, value_scales = kAbsent, table = kAbsent;
 };
 
 constexpr Places places_of(const ArgumentsOf& named) {
-  return {named["query"],     named["key"],   named["value"], named["is_causal"],
+  return {named["query"],     named["key"],   named["value"],
           named["attn_mask"], named["scale"], named["output"]};
 }
 
@@ -66,12 +67,41 @@ husk_status check_codes(const Arguments& args, const Places& at, Attention& a) {
   return HUSK_OK;
 }
 
+// Checks that the keys have the pages of the table, whose row for each batch `a` gets.
+husk_status check_table(const Arguments& args, const Places& at, Attention& a) {
+  HUSK_TRY(args.check_tensor(at.table, 2, 2));
+  const husk_op_arg& table = args[at.table];
+  if (table.dtype != HUSK_I64) return args.unsupported_dtype(at.table);
+  HUSK_TRY(args.check_size(at.table, 0, args[at.query].sizes[0], "the query's batches"));
+  const int64_t pages = args[at.key].sizes[0];
+  int64_t page = 0;
+  const bool are_there = each_index_while(args.cancellation, numel(table), [&](int64_t i) {
+    page = data_of<int64_t>(
+        table)[i / table.sizes[1] * table.strides[0] + i % table.sizes[1] * table.strides[1]];
+    return is_within(page, pages);
+  });
+  if (!are_there) {
+    return fail(args.error, HUSK_INVALID_INPUT,
+                "%s: page %lld is out of bounds: the keys have %lld", args.op,
+                static_cast<long long>(page), static_cast<long long>(pages));
+  }
+  a.table = &table;
+  a.page = args[at.key].sizes[2];
+  if (__builtin_mul_overflow(a.page, table.sizes[1], &a.key_count)) {
+    return args.argument_error(at.table, HUSK_INVALID_ARGUMENT, "has too many pages");
+  }
+  return HUSK_OK;
+}
+
 // Checks the tensors except the mask, and reads the sizes.
 husk_status check_shapes(const Arguments& args, const Places& at, Attention& a) {
   for (uint32_t i : {at.query, at.key, at.value}) {
     HUSK_TRY(args.check_tensor(i, 4, 4));
-    if (at.key_scales == kAbsent) HUSK_TRY(args.check_same_dtype(i, at.query));
-    HUSK_TRY(args.check_size(i, 0, args[at.query].sizes[0], "the query's batches"));
+    const bool are_codes = at.key_scales != kAbsent && !args.none(at.key_scales);
+    if (!are_codes) HUSK_TRY(args.check_same_dtype(i, at.query));
+    const bool has_pages = at.table != kAbsent && i != at.query;
+    HUSK_TRY(args.check_size(i, 0, args[has_pages ? at.key : at.query].sizes[0],
+                             has_pages ? "the keys' pages" : "the query's batches"));
   }
   HUSK_TRY(args.check_tensor(at.output, 4, 4));
   HUSK_TRY(args.check_same_dtype(at.output, at.query));
@@ -90,12 +120,13 @@ husk_status check_shapes(const Arguments& args, const Places& at, Attention& a) 
   a.group = heads / key_heads;
   a.query_count = sizes[2];
   a.key_count = args[at.key].sizes[2];
+  if (at.table != kAbsent) HUSK_TRY(check_table(args, at, a));
   a.width = args[at.query].sizes[3];
   a.value_width = sizes[3];
   if (a.width > kMaxHeadWidth || a.value_width > kMaxHeadWidth)
     return args.argument_error(at.query, HUSK_UNSUPPORTED, "or value has heads of more than 256");
-  if (at.key_scales != kAbsent) return check_codes(args, at, a);
-  if (args.none(at.logsumexp)) return HUSK_OK;
+  if (at.key_scales != kAbsent && !args.none(at.key_scales)) return check_codes(args, at, a);
+  if (at.logsumexp == kAbsent || args.none(at.logsumexp)) return HUSK_OK;
   HUSK_TRY(args.check_tensor(at.logsumexp, 3, 3));
   for (int32_t d = 0; d < 3; ++d)
     HUSK_TRY(args.check_size(at.logsumexp, d, sizes[d], "the query's"));
@@ -113,7 +144,7 @@ husk_status attend(const Arguments& args, const Places& at) {
     HUSK_TRY(args.get_number(at.dropout_p, dropout));
     if (dropout != 0) return args.argument_error(at.dropout_p, HUSK_UNSUPPORTED, "is not 0");
   }
-  HUSK_TRY(args.get_bool(at.is_causal, a.causal));
+  if (at.is_causal != kAbsent) HUSK_TRY(args.get_bool(at.is_causal, a.causal));
   a.query = with_safe_strides(args[at.query]);
   a.key = with_safe_strides(args[at.key]);
   a.value = with_safe_strides(args[at.value]);
@@ -153,6 +184,7 @@ husk_status attention(const Arguments& args) {
   constexpr ArgumentsOf named("attention");
   constexpr Places kPlaces = [named] {
     Places at = places_of(named);
+    at.is_causal = named["is_causal"];
     at.dropout_p = named["dropout_p"];
     at.logsumexp = named["logsumexp"];
     return at;
@@ -164,8 +196,21 @@ husk_status attention_codes(const Arguments& args) {
   constexpr ArgumentsOf named("attention_codes");
   constexpr Places kPlaces = [named] {
     Places at = places_of(named);
+    at.is_causal = named["is_causal"];
     at.key_scales = named["key_scales"];
     at.value_scales = named["value_scales"];
+    return at;
+  }();
+  return attend(args, kPlaces);
+}
+
+husk_status attention_pages(const Arguments& args) {
+  constexpr ArgumentsOf named("attention_pages");
+  constexpr Places kPlaces = [named] {
+    Places at = places_of(named);
+    at.key_scales = named["key_scales"];
+    at.value_scales = named["value_scales"];
+    at.table = named["table"];
     return at;
   }();
   return attend(args, kPlaces);

@@ -16,6 +16,10 @@ struct Attention {
   const husk_op_arg *mask, *out, *log_sums;
   // Scales of keys and values that are codes of 8 bits, as f32[batches, heads, keys]; else null.
   const husk_op_arg *key_scales, *value_scales;
+  // With a table (i64[batches, n]), keys, values and scales have pages of `page` keys instead of
+  // batches, and a batch has the pages of its row of the table. Null otherwise.
+  const husk_op_arg* table;
+  int64_t page;
   int64_t mask_strides[4];
   double scale;
   bool causal;

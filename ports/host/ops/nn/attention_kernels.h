@@ -86,6 +86,17 @@ struct AttentionPart {
   E* head_of(const husk_op_arg& tensor, int64_t index) const {
     return static_cast<E*>(tensor.data) + batch * tensor.strides[0] + index * tensor.strides[1];
   }
+  // The address of a key of the head, of its value or of a scale.
+  template <class E>
+  const E* key_at(const husk_op_arg& tensor, int64_t index) const {
+    if (!a.table) return head_of<const E>(tensor, head) + index * tensor.strides[2];
+    int64_t page = static_cast<const int64_t*>(
+        a.table->data)[batch * a.table->strides[0] + index / a.page * a.table->strides[1]];
+    // Another thread may have changed the table since it was checked.
+    if (page < 0 || page >= tensor.sizes[0]) page = 0;
+    return static_cast<const E*>(tensor.data) + page * tensor.strides[0] +
+           head * tensor.strides[1] + index % a.page * tensor.strides[2];
+  }
   // Calls `use` with a null pointer to the type of the queries.
   template <class Use>
   void with_type(const Use& use) const {
@@ -133,8 +144,9 @@ struct AttentionPart {
     const bool few = rows <= kFewRows && (are_dense || a.key_scales);
     with_type([&](auto* type) { pack_queries(type, few); });
     const int64_t block = block_keys(), end = keys_seen(0, rows);
-    for (int64_t start = 0; start < end; start += block) {
-      const int64_t keys = smaller(block, end - start);
+    for (int64_t start = 0, keys; start < end; start += keys) {
+      keys = smaller(block, end - start);
+      if (a.table) keys = smaller(keys, a.page - start % a.page);
       if (cancellation.ends(rows * keys)) return;
       key = block_of(a.key, start, keys, a.width, b.key_numbers);
       value = block_of(a.value, start, keys, a.value_width, b.value_numbers);
@@ -183,13 +195,12 @@ struct AttentionPart {
       if (tensor.dtype == HUSK_F8E4M3FN)
         return numbers_of<Float8Code>(tensor, start, keys, width, to);
     }
-    return {head_of<K>(tensor, head) + start * tensor.strides[2], tensor.strides[2],
-            tensor.strides[3]};
+    return {key_at<K>(tensor, start), tensor.strides[2], tensor.strides[3]};
   }
   template <class Code>
   Block numbers_of(const husk_op_arg& tensor, int64_t start, int64_t keys, int64_t width, T* to) {
     const int64_t row = rounded_up(width, W), column = tensor.strides[3];
-    const Code* from = head_of<Code>(tensor, head) + start * tensor.strides[2];
+    const Code* from = key_at<Code>(tensor, start);
     for (int64_t j = 0; j < keys; ++j, from += tensor.strides[2]) {
       T* numbers = to + j * row;
       for (int64_t c = 0; c < width; c += L)
@@ -268,7 +279,7 @@ struct AttentionPart {
   void multiply_scores(const husk_op_arg* scales, int64_t count, int64_t start, int64_t keys) {
     if (!scales) return;
     const int64_t step = scales->strides[2], padded = rounded_up(keys, L);
-    const float* from = head_of<const float>(*scales, head) + start * step;
+    const float* from = key_at<float>(*scales, start);
     for (int64_t j = 0; j < keys; ++j) b.mask[j] = static_cast<T>(from[j * step]);
     for (int64_t j = keys; j < padded; ++j) b.mask[j] = 0;
     for (int64_t i = 0; i < count; ++i) {

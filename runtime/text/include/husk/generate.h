@@ -31,6 +31,11 @@
  * step or release. husk_generator_release comes after all other calls. A program whose steps have
  * no more to do waits by its own means until it has submitted a request.
  *
+ * Pages: in a file whose caches are in pages, a text also waits until there are pages for its
+ * prompt. If the pages do not suffice for all texts that are generated, the one that was submitted
+ * last waits, and its tokens are taken again when there are pages; they suffice for one text of
+ * max_tokens.
+ *
  * Memory: husk_generator_submit allocates all that a request needs but for the text that is held
  * back or comes with one token, which grows as the tokens need. A step allocates nothing else; the
  * runs of the model follow husk_session_run.
@@ -424,10 +429,14 @@ typedef struct husk_generator_stats {
   uint64_t copied_tokens;     /**< The part of `reused_tokens` that another slot had. */
   uint64_t drafted_tokens;    /**< Tokens that were tried by speculative decoding. */
   uint64_t accepted_tokens;   /**< Those of them that the texts got. */
+  uint64_t pages;             /**< Pages of the caches of the file; 0 if it has none. */
+  uint64_t used_pages;        /**< Those that slots have, also for prompts that may come again. */
+  uint64_t shared_tokens;     /**< Tokens whose pages a slot got from another one, not copied. */
+  uint64_t repeated_tokens;   /**< Tokens that were taken again after others needed their pages. */
 } husk_generator_stats;
 /** The initial value of a husk_generator_stats. */
 #define HUSK_GENERATOR_STATS_INIT \
-  {sizeof(husk_generator_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+  {sizeof(husk_generator_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 /** Writes the counts to `out`, which is HUSK_GENERATOR_STATS_INIT on entry. Any thread may call; a
  * step in progress is not in the counts. Returns HUSK_OK or HUSK_INVALID_ARGUMENT. */

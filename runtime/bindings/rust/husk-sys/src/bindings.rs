@@ -275,6 +275,10 @@ pub struct husk_generator_stats {
     pub copied_tokens: u64,
     pub drafted_tokens: u64,
     pub accepted_tokens: u64,
+    pub pages: u64,
+    pub used_pages: u64,
+    pub shared_tokens: u64,
+    pub repeated_tokens: u64,
 }
 
 #[repr(C)]
@@ -1091,7 +1095,7 @@ fn layouts() {
     assert_eq!(offset_of!(husk_generator_options, reuse_prefixes), 8);
     assert_eq!(offset_of!(husk_generator_options, reserved), 12);
     assert_eq!(offset_of!(husk_generator_options, session), 16);
-    assert_eq!(size_of::<husk_generator_stats>(), 128);
+    assert_eq!(size_of::<husk_generator_stats>(), 160);
     assert_eq!(align_of::<husk_generator_stats>(), 8);
     assert_eq!(offset_of!(husk_generator_stats, struct_size), 0);
     assert_eq!(offset_of!(husk_generator_stats, slots), 4);
@@ -1111,6 +1115,10 @@ fn layouts() {
     assert_eq!(offset_of!(husk_generator_stats, copied_tokens), 104);
     assert_eq!(offset_of!(husk_generator_stats, drafted_tokens), 112);
     assert_eq!(offset_of!(husk_generator_stats, accepted_tokens), 120);
+    assert_eq!(offset_of!(husk_generator_stats, pages), 128);
+    assert_eq!(offset_of!(husk_generator_stats, used_pages), 136);
+    assert_eq!(offset_of!(husk_generator_stats, shared_tokens), 144);
+    assert_eq!(offset_of!(husk_generator_stats, repeated_tokens), 152);
     assert_eq!(size_of::<husk_group_id>(), 128);
     assert_eq!(align_of::<husk_group_id>(), 1);
     assert_eq!(offset_of!(husk_group_id, bytes), 0);

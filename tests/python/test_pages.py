@@ -1,0 +1,189 @@
+"""Language models whose caches are in pages: functions against those of slots, and texts of
+requests that share pages, wait for them and give them away."""
+
+import json
+import subprocess
+import sys
+
+import husk
+import language_model
+import numpy as np
+import pytest
+import torch
+from husk import __main__ as command
+from husk import tools
+from husk.errors import Unsupported
+from husk.language import exporting, paging
+from test_text import host_target
+
+MOST, SLOTS, PAGES = 150, 3, 5
+FEATURES = ("copy", "controls", "verify", "embed")
+SIZES = {"max_tokens": MOST, "slots": SLOTS, "features": FEATURES}
+
+
+@pytest.fixture(scope="module")
+def model():
+  with pytest.MonkeyPatch.context() as patch:
+    yield language_model.make(patch)
+
+
+@pytest.fixture(scope="module")
+def artifact(model, tmp_path_factory):
+  path = tmp_path_factory.mktemp("pages") / "model.husk"
+  husk.language.export(model, path, pages=PAGES, targets=(host_target(),), **SIZES)
+  return path
+
+
+def right_tokens(model, prompt, count):
+  tokens = list(prompt)
+  for _ in range(min(count, MOST + 1 - len(prompt))):
+    with torch.no_grad():
+      tokens.append(int(model(torch.tensor([tokens]), use_cache=False).logits[0, -1].argmax()))
+    if tokens[-1] == 2:
+      break
+  return tokens[len(prompt) :]
+
+
+def random_tokens(seed, count):
+  return np.random.default_rng(seed).integers(3, language_model.VOCABULARY, count).tolist()
+
+
+def whole(*numbers):
+  return np.array(numbers, np.int64)
+
+
+def test_the_file_says_what_it_has(artifact):
+  program = husk.load(artifact, threads=1)
+  described = json.loads(program.metadata()["husk.text.model"])
+  assert (described["pages"], described["page"]) == (PAGES, paging.PAGE)
+  sizes = {tuple(one.shape) for one in program.session().state.values()}
+  head = language_model.HEAD
+  assert sizes == {(PAGES + 1, language_model.SHARED, paging.PAGE, head)}
+
+
+@pytest.mark.parametrize("cache", [None, "bfloat16", "int8", "fp8"])
+def test_functions_equal_those_of_slots(model, artifact, tmp_path, cache):
+  path, of_slots = artifact, tmp_path / "slots.husk"
+  features, kinds = ("copy", "verify"), {"cache": cache, "targets": (host_target(),)}
+  sizes = {**SIZES, "features": features}
+  husk.language.export(model, of_slots, **sizes, **kinds)
+  if cache:
+    path = tmp_path / "pages.husk"
+    husk.language.export(model, path, pages=PAGES, **sizes, **kinds)
+  slots, pages = (husk.load(one, threads=1).session() for one in (of_slots, path))
+  prompt = np.array(random_tokens(1, 70))
+
+  def same(one, other, rows=slice(None)):
+    assert np.asarray(one[0])[rows].tolist() == np.asarray(other[0])[rows].tolist()
+    one, other = np.asarray(one[1])[rows], np.asarray(other[1])[rows]
+    assert np.abs(one - other).max() <= 1e-5 * np.abs(one).max()
+
+  same(slots.prefill(prompt, 1, 0, 128), pages.prefill(prompt, 0, whole(4, 2)))
+  same(slots.prefill(prompt[:3], 0, 0, 64), pages.prefill(prompt[:3], 0, whole(5)))
+  for k in range(60):  # slot 1 gets its third page; slot 2 takes no part
+    tokens, positions = prompt[k : k + 3].copy(), whole(3 + k, 70 + k, MOST)
+    count = (70 + k) // paging.PAGE + 1
+    table = np.array([[5, 0, 0], [4, 2, 1], [0, 0, 0]])[:, :count].copy()
+    span = min(count * paging.PAGE, MOST)
+    found = pages.decode(tokens, positions, table)
+    same(slots.decode(tokens, positions, span), found, slice(2))
+  # The second token of slot 0 is on its second page; the others have none.
+  several, table = prompt[:6].reshape(2, 3), np.array([[5, 3, 0], [4, 2, 1]])
+  positions = whole(63, MOST - 1)
+  found = pages.verify(several, positions, table)
+  same(slots.verify(several, positions, MOST), found, slice(4))
+  assert pages.copy(5, 3).tolist() == [3]
+  slots.copy(0, 2, 0, 60)
+  tokens, positions = prompt[:3].copy(), whole(MOST, MOST, 60)
+  table = np.array([[0], [0], [3]])
+  same(slots.decode(tokens, positions, 64), pages.decode(tokens, positions, table), slice(2, 3))
+  for wrong in (PAGES + 1, -1):
+    with pytest.raises(ValueError):
+      pages.copy(1, wrong)
+
+
+def test_a_page_that_is_not_there_is_an_error(artifact):
+  session = husk.load(artifact, threads=1).session()
+  with pytest.raises(Exception, match="index out of bounds"):
+    session.prefill(whole(5, 6), 0, whole(PAGES + 1))
+
+
+def test_texts_of_requests(model, artifact):
+  """Five pages have two texts of the largest size, so requests wait, and texts begin anew."""
+  loaded = husk.text.load(artifact, threads=1)
+  prompts = [random_tokens(i, n) for i, n in enumerate((1, 60, 100, MOST, 63, 64, 65, 40, 2))]
+  requests = [loaded.submit(prompt, max_new_tokens=70) for prompt in prompts]
+  paused = 0
+  while loaded.step():
+    assert 0 <= loaded._pages.used <= PAGES
+    paused += any(one.paused for one in requests)
+  assert paused and loaded._pages.used == 0
+  for prompt, request in zip(prompts, requests, strict=True):
+    assert request.tokens == right_tokens(model, prompt, 70)
+
+
+def test_scores_of_texts(model, artifact):
+  loaded = husk.text.load(artifact, threads=1)
+  texts = [random_tokens(i, 130) for i in range(3)]  # no more than one at once
+  for verified in (8, 0):
+    loaded._verified = verified
+    for text in texts:
+      with torch.no_grad():
+        logits = model(torch.tensor([text]), use_cache=False).logits[0, :-1].log_softmax(-1)
+      right = logits.gather(1, torch.tensor(text[1:])[:, None])[:, 0].numpy()
+      np.testing.assert_allclose(loaded.score(text), right, atol=1e-4)
+  assert loaded.perplexity(sum(texts, []), window=40)[1] == 390 - 10
+
+
+def generated_in_c(path, requests, *words):
+  program = tools.find("husk_text_requests")
+  if program is None:
+    pytest.skip("husk_text_requests is not built")
+  text = json.dumps(requests).encode()
+  done = subprocess.run([program, path, *words], input=text, capture_output=True)
+  assert done.returncode == 0, done.stderr.decode()
+  return json.loads(done.stdout), json.loads(done.stderr)
+
+
+@pytest.mark.parametrize("words", [("0",), ("0", "reuse"), ("17", "reuse")])
+def test_texts_of_the_generator_in_c(model, artifact, words):
+  beginning = random_tokens(9, MOST)
+  prompts = [beginning[:n] + random_tokens(n, m) for n, m in ((0, 3), (90, 5), (70, 20), (130, 2))]
+  prompts += [beginning[:100], beginning[:100], random_tokens(3, 64), beginning[:64]]
+  requests = [
+    {
+      "tokens": prompt,
+      "max_new_tokens": 50,
+      "join": 3 * i,
+      "samples": 1 + (i == 5),
+      "speculate": 4 * (i % 2),
+    }
+    for i, prompt in enumerate(prompts)
+  ]
+  found, counts = generated_in_c(artifact, requests, *words)
+  for prompt, texts in zip(prompts, found, strict=True):
+    for text in texts:
+      assert text["tokens"] == right_tokens(model, prompt, 50)
+  assert counts["shared"] > 100 * (len(words) - 1) and counts["used_pages"] <= PAGES
+  assert len(words) > 1 or counts["used_pages"] == 0
+
+
+def test_what_pages_do_not_do_is_refused(monkeypatch, tmp_path):
+  for name, module in language_model.stand_in().items():
+    monkeypatch.setitem(sys.modules, name, module)
+  model, path = language_model.Decoder().eval(), tmp_path / "model.husk"
+  with pytest.raises(ValueError, match="pages=2: .* may have 150 tokens, .* give at least 3 pages"):
+    husk.language.export(model, path, max_tokens=150, pages=2)
+  with pytest.raises(Unsupported, match="pages=9: files with adapters have no pages yet"):
+    husk.language.export(model, path, pages=9, max_tokens=64, adapters=1)
+  monkeypatch.setattr(paging.PagedDecoder, "has_states", True)
+  with pytest.raises(Unsupported, match="'small' keeps states, and files with"):
+    with exporting.decoder_of(model, 2, 64, None, pages=3):
+      pass
+
+
+def test_the_command_takes_pages(monkeypatch, tmp_path):
+  taken = {}
+  monkeypatch.setattr("husk.language.command.export", lambda *_, **words: taken.update(words))
+  assert command.main(["llm", "model.gguf", "-o", str(tmp_path / "a.husk"), "--pages", "12"]) == 0
+  assert taken["pages"] == 12
