@@ -253,9 +253,7 @@ husk_status Call::exchange(size_t bytes, size_t in_step, size_t out_step, const 
 husk_status Call::open_group() {
   const husk_op_arg& ranks = arg(kRanks);
   if (places_.at[kRanks] == 0 || ranks.kind != HUSK_ARG_INTS) return HUSK_OK;
-  if (only_checks_) return group_of(context_->device, ranks.sizes, ranks.count, &group_, error_);
-  if (DeviceGroup* found = group_->find(ranks.sizes, ranks.count)) group_ = found;
-  return HUSK_OK;
+  return group_of(context_->device, ranks.sizes, ranks.count, &group_, error_);
 }
 
 husk_status Call::check_ranks() const {

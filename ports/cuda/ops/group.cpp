@@ -167,12 +167,6 @@ bool DeviceGroup::has(const int64_t* some, int64_t count) const {
   return true;
 }
 
-DeviceGroup* DeviceGroup::find(const int64_t* some, int64_t count) {
-  for (DeviceGroup* group = this; group; group = group->next)
-    if ((group == this || group->is_open) && group->has(some, count)) return group;
-  return nullptr;
-}
-
 husk_status DeviceGroup::check(const char* thing, husk_error* error) const {
   if (!whole->is_over) return HUSK_OK;
   return fail(error, HUSK_DEVICE,
@@ -427,7 +421,9 @@ husk_status open_part(Device& device, DeviceGroup* part, husk_error* error) {
 
 DeviceGroup* find(DeviceGroup* whole, const int64_t* ranks, int64_t count) {
   const Lock lock(&whole->mutex);
-  return whole->find(ranks, count);
+  for (DeviceGroup* group = whole; group; group = group->next)
+    if ((group == whole || group->is_open) && group->has(ranks, count)) return group;
+  return nullptr;
 }
 
 // Different ranks of a group with this rank among them. Returns its place, or -1.

@@ -38,8 +38,6 @@ struct DeviceGroup {
   int place_of(int64_t of_whole) const;
   // Whether the group is that of some ranks of the whole, in this order.
   bool has(const int64_t* some, int64_t count) const;
-  // The group of some ranks of the whole, which this is; null if none is open. The mutex is held.
-  DeviceGroup* find(const int64_t* some, int64_t count);
 
   // Fails if the group has failed before. `thing` names the call.
   husk_status check(const char* thing, husk_error* error) const;
