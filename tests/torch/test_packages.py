@@ -45,7 +45,7 @@ ALLOWED = {
   "devices": BELOW - {"runtime"},
   "jit": BELOW | {"devices"},
   "": BELOW | {"devices", "jit", "text"},
-  "language": {"", "text", "quantized"},
+  "language": {"", "text", "quantized", "attention"},
   "parallel": {"", "runtime", "hir", "inductor", "program"},
 }
 

@@ -2,7 +2,7 @@
 
     python tests/torch/nets/paged_caches.py [--target host:avx2] [--slots 32] [--tokens 8192]
         [--use 0.1] [--dtype float32] [--cache float32] [--layers 4] [--folder DIR]
-        [--dry] [--check]
+        [--device cpu] [--dry] [--check]
 
 The model is a Llama with random weights. Prints, for the file with slots and the one whose pages
 have `--use` of all positions,
@@ -19,11 +19,10 @@ DIR keeps the files. `--dry` only exports, and needs transformers and no GPU; wi
 DIR has are not made again, and a machine needs NumPy and the runtime alone. So for a GPU:
 
     python tests/torch/nets/paged_caches.py --target cuda:h200 --folder DIR --dry
-    compute-sanitizer python tests/torch/nets/paged_caches.py --folder DIR --check"""
+    compute-sanitizer python tests/torch/nets/paged_caches.py --folder DIR --device cuda --check"""
 
 import argparse
 import json
-import math
 import pathlib
 import statistics
 import sys
@@ -89,9 +88,9 @@ def tokens_of(seed, count):
 class Program:
   """A session of a file, with the same functions for both. Pages are in an order of their own."""
 
-  def __init__(self, path):
+  def __init__(self, path, device):
     self.before = resident()
-    program = husk.load(path)
+    program = husk.load(path, device)
     texts = program.metadata()
     described = json.loads(texts["husk.text.model"])
     self.session, self.dtype = program.session(), texts["dtype"]
@@ -101,8 +100,8 @@ class Program:
 
   @property
   def bytes(self):
-    state = self.session.state.values()
-    return sum(math.prod(one.shape) * np.asarray(one).itemsize for one in state)
+    state = self.session.state
+    return sum(len(state[name].tobytes()) for name in state)
 
   def seen(self, rows, end):
     """What functions take for the positions before `end`: a span or a table."""
@@ -144,10 +143,10 @@ def fill(program, used):
   program.decode(np.arange(program.slots), [used] * program.slots)
 
 
-def measure(paths, use):
+def measure(paths, use, device):
   programs = {}
   for name, path in paths.items():
-    one = programs[name] = Program(path)
+    one = programs[name] = Program(path, device)
     used = int(one.most * use)
     fill(one, used)
     grown = resident() - one.before
@@ -172,9 +171,9 @@ def difference(results):
   return np.abs(one - other).max() / np.abs(one).max()
 
 
-def check(paths, use):
+def check(paths, use, device):
   """Whether functions and texts of both files are equal."""
-  both = [Program(path) for path in paths.values()]
+  both = [Program(path, device) for path in paths.values()]
   slots, used = both[0].slots, int(both[0].most * use)
   lengths = [max(used - 37 * slot, 3) for slot in range(slots)]
   found = {
@@ -205,7 +204,7 @@ def check(paths, use):
 
   texts, paused = {}, 0
   for name, path in paths.items():
-    model = husk.text.load(path)
+    model = husk.text.load(path, device)
     requests = [
       model.submit(
         tokens_of(seed, 20 + 90 * seed % used).tolist(), max_new_tokens=model.max_tokens // 2
@@ -236,6 +235,7 @@ def main():
   parser.add_argument("--cache")
   parser.add_argument("--layers", type=int, default=4)
   parser.add_argument("--folder", type=pathlib.Path)
+  parser.add_argument("--device", default="cpu", help="cpu or cuda, for files that are there")
   parser.add_argument("--dry", action="store_true")
   parser.add_argument("--check", action="store_true")
   options = parser.parse_args()
@@ -251,8 +251,8 @@ def main():
   if options.dry:
     return 0
   if options.check:
-    return 0 if check(paths, options.use) else 1
-  measure(paths, options.use)
+    return 0 if check(paths, options.use, options.device) else 1
+  measure(paths, options.use, options.device)
   return 0
 
 
