@@ -357,6 +357,8 @@ def rank_of_two(rank, options, part, path, port, results):
       row["inductor"] = median(functools.partial(compiled, args[0], place), device)
   if rank == 0:
     results.put(row)
+    results.close()
+    results.join_thread()  # a thread writes the row, and would end with the process
   dist.barrier()
   del session
   os._exit(0)  # graphs that captured NCCL's calls must not be destroyed after its communicator
