@@ -127,6 +127,7 @@ TEST_P(CudaParts, PairsBesideEachOther) {
     if (rank > 1) expect_all(reversed, rank);
     const std::vector<int64_t> alone = {rank};
     expect_sum<float>(HUSK_F32, alone, rank, 2);
+    expect_all(alone, rank);
     expect_sum<float>(HUSK_F32, all, rank, 2);
     EXPECT_EQ(wait(), HUSK_OK) << error.text;
   });

@@ -131,8 +131,8 @@ class Call {
     *result = ncclSuccess;
     return HUSK_OK;
   }
-  // Opens NCCL if the port does not exchange parts of so many bytes as fast.
-  husk_status prepare_nccl(size_t bytes) const;
+  // Opens NCCL, if it is not open and may be.
+  husk_status open_nccl() const;
   // Fails if there is no NCCL, for what the port does not do itself.
   husk_status need_nccl() const;
 
@@ -213,15 +213,15 @@ husk_status Call::read_reduced(uint64_t elements, Reduced* out) const {
               op_, detail::element_name(dtype), found->name);
 }
 
-husk_status Call::prepare_nccl(size_t bytes) const {
-  if (group().has_chosen || group().peers.take(bytes)) return HUSK_OK;
+husk_status Call::open_nccl() const {
+  if (group().has_chosen) return HUSK_OK;
   Current current(context_->device, error_);
   HUSK_TRY(current.status);
   return want_nccl(as_device(context_->device), group(), error_);
 }
 
 husk_status Call::need_nccl() const {
-  HUSK_TRY(prepare_nccl(SIZE_MAX / kMaxPeers));
+  HUSK_TRY(open_nccl());
   if (has_nccl()) return HUSK_OK;
   return fail(error_, HUSK_UNSUPPORTED,
               "%s of %s: ranks without NCCL reduce f32, f16 and bf16, gather, and exchange equal "
@@ -232,7 +232,7 @@ husk_status Call::need_nccl() const {
 husk_status Call::exchange(size_t bytes, size_t in_step, size_t out_step, const Reduced* reduced,
                            bool* is_done) const {
   *is_done = true;
-  if (only_checks_) return prepare_nccl(bytes);
+  if (only_checks_) return group().peers.take(bytes) ? HUSK_OK : open_nccl();
   if (bytes == 0) return HUSK_OK;
   const bool is_alone = reduced && reduced->is_done;
   Exchange what = {as_address(arg(is_alone ? kOut : kSelf).data),
