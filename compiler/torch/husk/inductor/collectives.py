@@ -236,6 +236,9 @@ def _replace(exported: ExportedProgram, module: torch.fx.GraphModule, node: torc
   if name in ("wait_tensor", "_wrap_tensor_autograd"):
     _use(exported, module, node, node.all_input_nodes[0])
     return
+  if name == "wait_tensors":
+    _use_each(exported, module, node, arguments["tensors"])
+    return
   if name.endswith("_coalesced"):
     _separate(exported, module, node, name.removesuffix("_coalesced"), arguments)
     return
@@ -311,8 +314,6 @@ def _separate(
   arguments: dict[str, Any],
 ) -> None:
   """Replaces a call with several tensors by one for each."""
-  import operator
-
   inputs: Sequence[torch.fx.Node] = arguments.pop("inputs")
   calls = []
   with module.graph.inserting_before(node):
@@ -320,11 +321,23 @@ def _separate(
       call = _call(module, name, {"input": one, **arguments})
       call.meta = {**node.meta, "val": node.meta["val"][index]}
       calls.append(call)
+  _use_each(exported, module, node, calls)
+
+
+def _use_each(
+  exported: ExportedProgram,
+  module: torch.fx.GraphModule,
+  node: torch.fx.Node,
+  others: Sequence[torch.fx.Node],
+) -> None:
+  """Puts `others` in the place of the tensors of a list that a node computes."""
+  import operator
+
   user: Any
   for user in list(node.users):
     if user.target is not operator.getitem:
       raise Unsupported(f"a list of results of {node.target} that is used as a whole")
-    _use(exported, module, user, calls[user.args[1]])
+    _use(exported, module, user, others[user.args[1]])
   module.graph.erase_node(node)
 
 
