@@ -90,19 +90,15 @@ def exporting() -> Iterator[None]:
   """While open, DTensors are made while torch.export traces. Their constructor would else write
   itself into the program, and gathering along another dimension than the first, and the choice of
   how to divide a result, would ask about sizes that vary."""
-  import torch.distributed as dist
   from torch._export import wrappers
   from torch.distributed import _functional_collectives as functional
   from torch.distributed.tensor._ops import utils
 
-  changes: list[tuple[Any, str, Any]] = [
+  with replaced(
     (wrappers, "_maybe_find_pre_dispatch_tf_mode_for_export", lambda: None),
     (functional, "_maybe_view_chunk_cat", _beside_each_other),
-  ]
-  # A size that varies is at least 2 for torch.export, so two ranks ask for nothing new.
-  if dist.is_initialized() and dist.get_world_size() > 2:
-    changes.append((utils, "is_tensor_shardable", _is_shardable(utils.is_tensor_shardable)))
-  with replaced(*changes):
+    (utils, "is_tensor_shardable", _is_shardable(utils.is_tensor_shardable)),
+  ):
     yield
 
 
