@@ -271,6 +271,17 @@ def test_which_rows(rows, dtype, target, is_ours, monkeypatch):
   assert is_ours == any(node.target is few_rows.operator() for node in program.graph.nodes)
 
 
+def test_several_rows_and_an_activation(monkeypatch):
+  """Inductor makes one kernel of a layer and its activation, and ours is no gate."""
+  monkeypatch.setattr(few_rows, "MOST_ROWS", 1)
+  layers = [nn.Linear(64, 64, dtype=torch.float16) for _ in range(3)]
+  model = nn.Sequential(layers[0], nn.ReLU(), layers[1], nn.GELU(), layers[2])
+  x = torch.randn(4, 64, dtype=torch.float16)
+  (node,) = targets(model, x)
+  assert [str(weight) for weight in node.args[1]] == ["p_4_weight"]
+  assert len(targets(model, x[:1])) == 3
+
+
 def test_a_residual_that_is_written_later(monkeypatch):
   """What is added is computed after the layer, so that the call stands where it is there."""
   monkeypatch.setattr(few_rows, "MOST_ROWS", 1)
