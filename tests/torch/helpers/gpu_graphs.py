@@ -77,6 +77,8 @@ class Compiler:
       "fx_graph_cache": False,
     }
     with fake_cuda.cuda(H200), config.patch({**patches, **own}):
+      # Control flow goes through Dynamo, which takes sizes for dynamic after it has seen others.
+      torch._dynamo.reset()
       with fakes:
         values = [torch.empty(shape, dtype=dtype, device=on) for shape, dtype, on in inputs]
         graph = make_fx(flat, decomposed)(*values)
