@@ -3,6 +3,7 @@ reduces gradients in several parts, and notes in which order programs of Husk an
 
   python training_program.py RANK STORE"""
 
+import os
 import sys
 
 import torch
@@ -58,8 +59,9 @@ def main():
     loss = (call(x) ** 2).mean()
     events.append("backward")
     loss.backward()
-  dist.destroy_process_group()
-  print(" ".join(events))
+  dist.barrier()
+  print(" ".join(events), flush=True)
+  os._exit(0)  # threads of gloo may still run, which PyTorch takes ill at the end of a process
 
 
 if __name__ == "__main__":
