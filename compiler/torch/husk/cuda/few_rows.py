@@ -326,9 +326,9 @@ def _replace(graph: torch.fx.Graph, order: Order, group: _Group) -> None:
     and norm.scale.meta["val"].dtype != first.input.meta["val"].dtype
   ):
     norm = None
-  chain = None
-  if len(group.layers) == 1 and first.rows > MOST_ROWS:
-    chain = Chain(first.node, order, {"residual": parts.residual})
+  # Inductor adds what follows one row, and what follows several layers.
+  has_residual = len(group.layers) == 1 and first.rows > MOST_ROWS
+  chain = Chain(first.node, order, {"residual": parts.residual} if has_residual else {})
   args = (
     first.input if norm is None else norm.input,
     [layer.weight for layer in group.layers],
@@ -340,9 +340,9 @@ def _replace(graph: torch.fx.Graph, order: Order, group: _Group) -> None:
     "" if group.gate is None else group.gate.activation,
     first.bits,
     first.group,
-    None if chain is None else chain.parts.get("residual"),
+    chain.parts.get("residual"),
   )
-  with graph.inserting_before(first.node if chain is None else chain.last):
+  with graph.inserting_before(chain.last):
     call = graph.call_function(operator(), args)
     call.meta = {key: value for key, value in first.node.meta.items() if key != "val"}
     values: Any = torch.fx.map_arg(args, lambda node: node.meta["val"])
@@ -357,11 +357,8 @@ def _replace(graph: torch.fx.Graph, order: Order, group: _Group) -> None:
     for node in [*reversed(group.gate.nodes), group.gate.other, first.node]:
       graph.erase_node(node)
     return
-  if chain is not None:
-    chain.become(aten.alias.default, (call,))
-    return
   if len(group.layers) == 1:
-    become(first.node, aten.alias.default, (call,))
+    chain.become(aten.alias.default, (call,))
     return
   begin = 0
   for layer in group.layers:
