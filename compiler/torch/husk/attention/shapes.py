@@ -4,15 +4,12 @@ elements."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import sympy
 
+from ..launches.call import Size
 from ..lower import nodes
 from ..lower.nodes import IrNode
-
-# A size or a stride: a SymPy expression, or an int.
-Size = Any
 
 
 def shape_of_rank_4(node: IrNode) -> tuple[list[Size], list[Size]]:

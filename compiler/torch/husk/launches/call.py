@@ -19,7 +19,7 @@ from ..lower import nodes
 from ..lower.body import Body
 from ..lower.nodes import IrNode
 
-# A number that is known, or an expression over sizes.
+# A size or a stride: a SymPy expression, or an int.
 Size = Any
 
 
