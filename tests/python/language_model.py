@@ -135,3 +135,15 @@ def make(monkeypatch):
     eos_token_id=2,
   )
   return transformers.LlamaForCausalLM(config).eval()
+
+
+def continued(model, prompt, count):
+  """The tokens that the model continues a prompt by, without a cache: `count`, or fewer if it ends
+  the text."""
+  tokens = list(prompt)
+  for _ in range(count):
+    with torch.no_grad():
+      tokens.append(int(model(torch.tensor([tokens]), use_cache=False).logits[0, -1].argmax()))
+    if tokens[-1] == 2:
+      break
+  return tokens[len(prompt) :]

@@ -35,13 +35,7 @@ def artifact(model, tmp_path_factory):
 
 
 def right_tokens(model, prompt, count):
-  tokens = list(prompt)
-  for _ in range(min(count, MOST + 1 - len(prompt))):
-    with torch.no_grad():
-      tokens.append(int(model(torch.tensor([tokens]), use_cache=False).logits[0, -1].argmax()))
-    if tokens[-1] == 2:
-      break
-  return tokens[len(prompt) :]
+  return language_model.continued(model, prompt, min(count, MOST + 1 - len(prompt)))
 
 
 def random_tokens(seed, count):

@@ -83,14 +83,7 @@ def loaded(artifact):
 
 
 def right_tokens(model, prompt, count):
-  """What the model continues a prompt by, without a cache."""
-  tokens = list(prompt)
-  for _ in range(min(count, MOST + 1 - len(prompt))):
-    with torch.no_grad():
-      tokens.append(int(model(torch.tensor([tokens]), use_cache=False).logits[0, -1].argmax()))
-    if tokens[-1] == 2:
-      break
-  return tokens[len(prompt) :]
+  return language_model.continued(model, prompt, min(count, MOST + 1 - len(prompt)))
 
 
 @pytest.mark.parametrize("chunk", [MOST, 7])
