@@ -138,18 +138,24 @@ def test_batches(server, ranked):
   assert int(stats["inference_stats"]["fail"]["count"]) == 0
 
 
+def fail_one_rank(server, name, artifact, config):
+  """A model of which one rank fails, and that is unloaded then."""
+  server.load(name, artifact, config)
+  x = rows(3)
+  check(x, server.infer(name, {"x": x}, outputs=["y", "z"]))
+  with pytest.raises(InferenceServerException, match=r"rank 1: .*cumsum"):
+    server.infer(name, {"x": x}, outputs=["y"], parameters={"function": "fails"})
+  with pytest.raises(InferenceServerException, match=r"rank [01]: .*of no more use"):
+    server.infer(name, {"x": x}, outputs=["y", "z"])
+  server.http.unload_model(name)
+
+
 def test_an_error_of_one_rank(server, ranked):
   """The request gets the status of the rank that failed, later ones that of the group, and a model
   that is loaded again answers."""
+  fail_one_rank(server, "ranked_errors", ranked, CPU + BOTH)
   server.load("ranked_errors", ranked, CPU + BOTH)
   x = rows(3)
-  check(x, server.infer("ranked_errors", {"x": x}, outputs=["y", "z"]))
-  with pytest.raises(InferenceServerException, match=r"rank 1: .*cumsum"):
-    server.infer("ranked_errors", {"x": x}, outputs=["y"], parameters={"function": "fails"})
-  with pytest.raises(InferenceServerException, match=r"rank [01]: .*of no more use"):
-    server.infer("ranked_errors", {"x": x}, outputs=["y", "z"])
-  server.http.unload_model("ranked_errors")
-  server.load("ranked_errors", ranked, CPU + BOTH)
   check(x, server.infer("ranked_errors", {"x": x}, outputs=["y", "z"]))
 
 
@@ -171,14 +177,7 @@ def test_two_gpus(gpus, ranked_gpu):
 
 
 def test_an_error_of_one_gpu(gpus, ranked_gpu):
-  gpus.load("gpu_errors", ranked_gpu, GPU + BOTH)
-  x = rows(3)
-  check(x, gpus.infer("gpu_errors", {"x": x}, outputs=["y", "z"]))
-  with pytest.raises(InferenceServerException, match=r"rank 1: .*cumsum"):
-    gpus.infer("gpu_errors", {"x": x}, outputs=["y"], parameters={"function": "fails"})
-  with pytest.raises(InferenceServerException, match=r"rank [01]: .*of no more use"):
-    gpus.infer("gpu_errors", {"x": x}, outputs=["y", "z"])
-  gpus.http.unload_model("gpu_errors")
+  fail_one_rank(gpus, "gpu_errors", ranked_gpu, GPU + BOTH)
 
 
 def test_a_gpu_that_is_not_there(gpus, ranked_gpu):
