@@ -29,8 +29,9 @@ WIDTH, QKV, BETWEEN = 2048, 3072, 8192
 # The first elements of what a layer computes, in one buffer: its input, queries with keys and
 # values, the gated product, and the sum behind attention.
 X, Q, GATED, SUM, ALL = 0, 2048, 5120, 13312, 15360
-# Of each product: elements of a row, columns, weights side by side, whether there is a norm,
-# whether there is a residual, and the begin of its input, residual and result.
+# The products of a layer. A row has the elements of a row of the weight, the columns, the weights
+# side by side, whether there is a norm, whether there is a residual, and where the input, the
+# residual and the result begin.
 PRODUCTS = (
   (WIDTH, QKV, 1, True, False, X, X, Q),
   (WIDTH, WIDTH, 1, False, True, Q, X, SUM),

@@ -90,7 +90,7 @@ husk_status gather_records(const Device& device, DeviceGroup& group, const char*
 constexpr const char* kJoin = "husk_engine_create";
 constexpr const char* kPart = "a group of some of the ranks";
 
-// What `gather_records` needs, as open_peers passes it on.
+// A group and its device, which open_peers hands to a function that gathers records.
 struct Members {
   const Device* device;
   DeviceGroup* group;
