@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "../runtime/counting_malloc.h"
 #include "loaded_model.h"
 
 namespace husk::test {
@@ -109,6 +110,23 @@ inline bool step(const Generator& generator) {
 inline void run(const Generator& generator) {
   while (step(generator)) {
   }
+}
+
+// The callback of a request that counts parts, and allocates nothing.
+struct PartCount {
+  uint64_t parts = 0;
+  static int32_t part(void* user, const husk_text_part*) {
+    ++static_cast<PartCount*>(user)->parts;
+    return 0;
+  }
+};
+
+// How often the steps after the first one allocate memory, to the last one.
+inline uint64_t allocations_of_steps(const Generator& generator) {
+  step(generator);
+  const uint64_t before = malloc_calls();
+  run(generator);
+  return malloc_calls() - before;
 }
 
 }  // namespace husk::test
