@@ -11,21 +11,18 @@
 
 namespace {
 
+using husk::test::allocations_of_steps;
 using husk::test::Answer;
 using husk::test::Generator;
 using husk::test::LoadedModel;
+using husk::test::PartCount;
 using husk::test::right_text;
 using husk::test::run;
+using husk::test::stats;
 using husk::test::step;
 using husk::test::submit;
 using husk::test::Text;
 using husk::test::Wanted;
-
-husk_generator_stats stats(const Generator& generator) {
-  husk_generator_stats out = HUSK_GENERATOR_STATS_INIT;
-  EXPECT_EQ(husk_generator_stats_get(generator.get(), &out, nullptr), HUSK_OK);
-  return out;
-}
 
 std::vector<int32_t> tokens_of(const std::string& text) {
   std::vector<int32_t> tokens;

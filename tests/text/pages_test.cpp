@@ -11,12 +11,6 @@ namespace {
 
 using namespace husk::test;
 
-husk_generator_stats stats(const Generator& generator) {
-  husk_generator_stats out = HUSK_GENERATOR_STATS_INIT;
-  EXPECT_EQ(husk_generator_stats_get(generator.get(), &out, nullptr), HUSK_OK);
-  return out;
-}
-
 std::vector<int32_t> random_prompt(std::mt19937& random, size_t count) {
   std::vector<int32_t> tokens(count);
   for (int32_t& token : tokens) token = static_cast<int32_t>(random() % 256);

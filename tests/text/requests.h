@@ -112,6 +112,12 @@ inline void run(const Generator& generator) {
   }
 }
 
+inline husk_generator_stats stats(const Generator& generator) {
+  husk_generator_stats out = HUSK_GENERATOR_STATS_INIT;
+  EXPECT_EQ(husk_generator_stats_get(generator.get(), &out, nullptr), HUSK_OK);
+  return out;
+}
+
 // The callback of a request that counts parts, and allocates nothing.
 struct PartCount {
   uint64_t parts = 0;
