@@ -24,6 +24,7 @@ BELOW = {
   "libraries",
   "launches",
   "rows",
+  "experts",
   "attention",
 }
 ALLOWED = {
@@ -41,6 +42,7 @@ ALLOWED = {
   "libraries": {"hir", "inductor", "lower"},
   "launches": {"hir", "inductor", "lower", "cuda"},
   "rows": {"hir", "inductor", "lower", "cuda", "launches"},
+  "experts": {"hir", "inductor", "fusion", "lower", "quantized", "cuda", "launches"},
   "attention": {"hir", "inductor", "fusion", "lower", "cuda", "launches"},
   "devices": BELOW - {"runtime"},
   "jit": BELOW | {"devices"},
@@ -50,7 +52,13 @@ ALLOWED = {
 }
 
 # Kernels that are compiled from their text, which the exporter does not import.
-KERNELS = {"attention.kernel", "attention.hopper_kernel", "attention.step_kernel", "rows.kernel"}
+KERNELS = {
+  "attention.kernel",
+  "attention.hopper_kernel",
+  "attention.step_kernel",
+  "experts.kernel",
+  "rows.kernel",
+}
 
 
 def module_name(path):

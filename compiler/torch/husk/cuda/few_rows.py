@@ -27,7 +27,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..fusion import parts, rewriting
+from ..fusion import parts, rewriting, shapes
 from ..fusion.chain import Chain
 from ..fusion.order import Order
 from ..inductor import graphs, own_operators
@@ -205,7 +205,7 @@ def _has_lines(call: quantized_operator.Call) -> bool:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Norm:
+class Norm:
   """A root mean square norm: what it reads, where, its weight, and what is added to the mean."""
 
   input: torch.fx.Node
@@ -317,7 +317,7 @@ def _replace(graph: torch.fx.Graph, order: Order, group: _Group) -> None:
 
   aten = torch.ops.aten
   first = group.layers[0]
-  norm = _norm(first.input)
+  norm = norm_of(shapes.rows_below(first.input))
   if norm is not None and (
     order.is_written_between(norm.first, first.node)
     # The weight of the norm is read in pairs, as the rows are, if codes have 4 bits.
@@ -329,8 +329,15 @@ def _replace(graph: torch.fx.Graph, order: Order, group: _Group) -> None:
   # Inductor adds what follows one row, and what follows several layers.
   has_residual = len(group.layers) == 1 and first.rows > MOST_ROWS
   chain = Chain(first.node, order, {"residual": parts.residual} if has_residual else {})
+  input = first.input
+  if norm is not None:
+    input, shape = norm.input, input.meta["val"].shape
+    if input.meta["val"].shape != shape:  # other shapes are between the norm and the layers
+      with graph.inserting_before(first.node):
+        input = graph.call_function(aten.reshape.default, (input, list(shape)))
+        input.meta = {**norm.input.meta, "val": norm.input.meta["val"].reshape(shape)}
   args = (
-    first.input if norm is None else norm.input,
+    input,
     [layer.weight for layer in group.layers],
     [layer.scales for layer in group.layers if layer.scales is not None],
     [layer.zeros for layer in group.layers if layer.zeros is not None],
@@ -371,7 +378,7 @@ def _replace(graph: torch.fx.Graph, order: Order, group: _Group) -> None:
     begin = end
 
 
-def _norm(node: torch.fx.Node) -> _Norm | None:
+def norm_of(node: torch.fx.Node) -> Norm | None:
   """The root mean square norm over the last dimension that a node computes."""
   import torch
 
@@ -384,11 +391,11 @@ def _norm(node: torch.fx.Node) -> _Norm | None:
     eps = norm["eps"]
     # Eager mode computes rows of 16 bits in f32, too.
     eps = torch.finfo(torch.float32).eps if eps is None else eps
-    return _Norm(norm["input"], node, norm["weight"], eps)
+    return Norm(norm["input"], node, norm["weight"], eps)
   return _norm_of_steps(node)
 
 
-def _norm_of_steps(node: torch.fx.Node) -> _Norm | None:
+def _norm_of_steps(node: torch.fx.Node) -> Norm | None:
   """The same, as transformers writes it: x * rsqrt(mean(x ** 2) + eps), times a weight."""
   import torch
 
@@ -427,7 +434,7 @@ def _norm_of_steps(node: torch.fx.Node) -> _Norm | None:
       # The rows are multiplied as they are: a conversion to fewer bits would round them.
       if input.meta["val"].dtype != result.dtype:
         continue
-      return _Norm(input, found[2], scale, found[1])
+      return Norm(input, found[2], scale, found[1])
   return None
 
 

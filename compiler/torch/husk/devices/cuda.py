@@ -14,7 +14,6 @@ from ..attention import launch, step, step_launch
 from ..attention import operator as attention
 from ..cuda import (
   eight_bits,
-  experts,
   fake_cuda,
   few_rows,
   float64,
@@ -31,6 +30,8 @@ from ..cuda import operators as cuda_operators
 from ..cuda import quantized as quantized_kernels
 from ..cuda.kernels import CudaKernels
 from ..errors import CompileError
+from ..experts import node as expert_nodes
+from ..experts import operator as experts
 from ..host import operators as host_operators
 from ..inductor import capture, complex_numbers, decompositions, torch_compat
 from ..inductor.assumed import Assumption
@@ -153,7 +154,7 @@ class Cuda(Device):
     weights: FunctionConstants,
     names: hir.Names,
   ) -> hir.Variant:
-    nodes = {**rows.NODES}
+    nodes = {**rows.NODES, **expert_nodes.NODES}
     if self.attention == "flash":
       nodes |= {**launch.NODES, **step_launch.NODES}
     writer = self.writer(signature, weights, names, nodes)
@@ -175,9 +176,9 @@ class Cuda(Device):
     """What `write` returns for the lines of Inductor's wrapper and the assumptions of a
     function."""
     flash = self.attention == "flash"
-    of_rank = experts.rewrite(exported)
-    if of_rank is not exported:
-      exported, prepared = of_rank, capture.prepared
+    of_experts = experts.rewrite(exported)
+    if of_experts is not exported:
+      exported, prepared = of_experts, capture.prepared
     of_codes = int_layers.rewrite(exported)
     if of_codes is not exported:
       exported, prepared = of_codes, capture.prepared
@@ -209,7 +210,7 @@ class Cuda(Device):
           **eight_bits.lowerings(self.description),
           **spellings.lowerings(),
           **rows.lowerings(self.description),
-          **experts.lowerings(),
+          **expert_nodes.lowerings(),
           **random.lowerings(constants.GENERATOR, constants.GENERATOR_BYTES),
           **(
             products.lowerings(self.description, self.tuning, self.folds)

@@ -32,14 +32,3 @@ def _number(index: torch.Tensor, first: int, count: int, other: int) -> torch.Te
 
   is_own = (index >= first) & (index < first + count)
   return torch.where(is_own, index - first, other)
-
-
-@functools.cache
-def matrices() -> Any:
-  """husk::matrices_of_rank: the matrices of a stack of which a vector has the experts' numbers
-  among all ranks; zeros for experts of other ranks."""
-  return own_operators.define(
-    "matrices_of_rank",
-    "Tensor stack, Tensor index, int first, int count",
-    lambda stack, index, first, count: stack.new_empty([index.shape[0], *stack.shape[1:]]),
-  )

@@ -3,13 +3,14 @@ buffers."""
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from typing import Any
 
 import torch
 
 from ..errors import Unsupported
-from . import caches, hooks, recurrences, states
+from . import caches, hooks, mixtures, recurrences, states
 
 # How far the logits of the exported way may be from those of the model as it is, as a part of the
 # largest logit. Rounding alone stays below.
@@ -225,7 +226,9 @@ class Decoder(torch.nn.Module):
 
   def _next(self, tokens: torch.Tensor, every: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
     layers = [self._layer(number) for number in range(self.layers)]
-    logits = self._run(tokens, layers, every)
+    of_a_step = isinstance(tokens.shape[1], int) and tokens.shape[1] == 1
+    with mixtures.of_a_step(self.model, self.slots) if of_a_step else contextlib.nullcontext():
+      logits = self._run(tokens, layers, every)
     for layer in layers:
       layer.write_states()
     return logits.argmax(-1), logits

@@ -1,0 +1,227 @@
+"""Inductor's node for products with the matrices of experts, and its launch (experts/kernel.py)."""
+
+from __future__ import annotations
+
+import functools
+import math
+import pathlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .. import hir
+from ..cuda.target import Target
+from ..inductor import torch_compat
+from ..inductor.lines import InductorObject, NodeLine
+from ..launches.call import Call, Memory, backend_of, kind_of, most
+from ..lower import extern
+from ..lower.body import Body
+from ..lower.nodes import IrNode
+from . import operator
+
+_FILE = pathlib.Path(__file__).parent / "kernel.py"
+# The elements of weights that a thread has at once, and the most warps of a block.
+_OF_A_THREAD, _MOST_WARPS = 64, 16
+# The elements of weights that a block of a product of numbered rows has at once.
+_OF_A_BLOCK = 1 << 13
+
+
+@functools.cache
+def _node_class() -> Any:
+  from torch._inductor import ir
+  from torch._inductor.virtualized import V
+
+  class ExpertRows(ir.ExternKernel):
+    """Products with the matrices of experts by the kernel `kernel`. The inputs have the names of
+    the kernel's parameters, `numbers` those of its constants."""
+
+    def __init__(
+      self, kernel: str, operands: Mapping[str, InductorObject], numbers: Mapping[str, Any]
+    ) -> None:
+      nodes = list(operands.values())
+      super().__init__(
+        None, ir.MultiOutputLayout(device=nodes[0].get_device()), self.unwrap_storage(nodes)
+      )
+      self.kernel, self.names, self.numbers = kernel, list(operands), dict(numbers)
+      self.outputs: list[InductorObject] = []
+      self.name = V.graph.register_buffer(self)
+      V.graph.register_operation(self)
+
+    def should_allocate(self) -> bool:
+      return False
+
+    def codegen(self, wrapper: InductorObject) -> None:
+      wrapper.writeline(NodeLine(self))
+
+  return ExpertRows
+
+
+def lowerings() -> dict[Any, Callable[..., Any]]:
+  """Inductor's lowerings by operator."""
+  return {
+    operator.of_numbers(): _of_numbers,
+    operator.of_sums(): _of_sums,
+    operator.of_ends(): _of_ends,
+  }
+
+
+def _of_numbers(
+  input: InductorObject,
+  stack: InductorObject,
+  experts: InductorObject,
+  times: int,
+  offset: int,
+  by_rows: bool,
+  norm: InductorObject | None,
+  eps: float,
+  gate: str,
+) -> InductorObject:
+  return _made(
+    "expert_row",
+    {"x": input, "stack": stack, "experts": experts, "scale": norm},
+    {"TIMES": times, "OFFSET": offset, "EPS": float(eps), "GATE": gate},
+    by_rows,
+    experts.get_size()[0],
+  )
+
+
+def _of_sums(
+  input: InductorObject,
+  stack: InductorObject,
+  experts: InductorObject,
+  weights: InductorObject,
+  residual: InductorObject | None,
+  times: int,
+  offset: int,
+  by_rows: bool,
+) -> InductorObject:
+  from torch.utils._sympy.functions import FloorDiv
+
+  return _made(
+    "experts_of_row",
+    {"x": input, "stack": stack, "experts": experts, "weights": weights, "residual": residual},
+    {"TIMES": times, "OFFSET": offset},
+    by_rows,
+    FloorDiv(experts.get_size()[0], times),
+  )
+
+
+def _of_ends(
+  input: InductorObject, stack: InductorObject, ends: InductorObject, by_rows: bool, gate: str
+) -> InductorObject:
+  return _made(
+    "expert_tiles",
+    {"x": input, "stack": stack, "ends": ends},
+    {"GATE": gate},
+    by_rows,
+    input.get_size()[0],
+  )
+
+
+def _made(
+  kernel: str,
+  operands: Mapping[str, InductorObject | None],
+  numbers: Mapping[str, Any],
+  by_rows: bool,
+  rows: Any,
+) -> InductorObject:
+  """A node, whose result has `rows` rows."""
+  from torch._inductor import ir
+
+  given = {
+    name: ir.ExternKernel.require_contiguous(ir.ExternKernel.realize_input(one))
+    for name, one in operands.items()
+    if one is not None
+  }
+  count, *sizes = map(int, given["stack"].get_size())
+  n, k = sizes if by_rows else reversed(sizes)
+  columns = n // (2 if numbers.get("GATE") else 1)
+  constants = {
+    **numbers,
+    "COUNT": count,
+    "K": k,
+    "N": columns,
+    "EXPERT": n * k,
+    "COLUMN": k if by_rows else 1,
+    "ELEMENT": 1 if by_rows else n,
+    **{name: None for name, one in operands.items() if one is None},
+  }
+  node = _node_class()(kernel, given, constants)
+  size = [rows, columns]
+  input = given["x"]
+  layout = ir.FixedLayout(
+    input.get_device(), input.get_dtype(), size, ir.FlexibleLayout.contiguous_strides(size)
+  )
+  node.outputs = [ir.MultiOutput(layout, node, [(tuple, 0)], True)]
+  return ir.TensorBox.create(node.outputs[0])
+
+
+def launch(body: Body, node: IrNode) -> None:
+  """Writes the launch of an ExpertRows node."""
+  (output,) = node.outputs
+  extern.declared(body, None, output)
+  call = Call(body, node.kernel, _FILE)
+  for name, tensor in zip(node.names, node.inputs, strict=True):
+    call.pointer(name, Memory.of(body, tensor), kind_of(tensor))
+  call.pointer("out", Memory.of(body, output), kind_of(output))
+  call.constant(**node.numbers)
+  rows, columns = output.get_size()
+  target, numbers = backend_of(body).target, node.numbers
+  if node.kernel == "expert_tiles":
+    call.rows("rows", rows)
+    call.constant(
+      COUNT_WIDTH=1 << numbers["COUNT"].bit_length(),
+      PRECISION="tf32x3" if output.get_dtype().itemsize == 4 else "ieee",
+    )
+    config = _tiles(most(body, rows), numbers, output.get_dtype().itemsize)
+    # Rows behind the last end are those of one more expert.
+    sides = (f"min(rows, {numbers['COUNT'] + 1}) + rows // {config['BLOCK_M']}", None)
+    grid: dict[str, Any] = {"rows": rows}
+  else:
+    config = _columns(target, numbers, torch_compat.size_hint(rows))
+    sides, grid = ("rows", None), {"rows": rows}
+  blocks = str(-(-int(columns) // config["BLOCK_N"]))
+  x, y = (blocks if side is None else side for side in sides)
+  parts = [node.kernel, hir.dtype(output.get_dtype())]
+  parts += [str(numbers[name]) for name in ("COUNT", "N", "K")] + [numbers.get("GATE", "")]
+  call.launch("_".join(filter(None, parts)), [config], (x, y, "1"), grid, body.origin(output))
+
+
+def _columns(target: Target, numbers: Mapping[str, Any], rows: int) -> dict[str, Any]:
+  """The tiles of a product of numbered rows: a block has several columns, unless there are few
+  blocks."""
+  k, sides = numbers["K"], 2 if numbers.get("GATE") else 1
+  first = 1 << k.bit_length() - 1
+  rest = 0 if first == k else 1 << (k - first - 1).bit_length()
+  columns = 1 << max(1, _OF_A_BLOCK // ((first + rest) * sides)).bit_length() - 1
+  while columns > 1 and -(-numbers["N"] // columns) * rows < 2 * target.multi_processor_count:
+    columns //= 2
+  elements = columns * (first + rest) * sides
+  warps = 1 << max(0, math.ceil(math.log2(elements / (32 * _OF_A_THREAD))))
+  return {
+    "BLOCK_N": columns,
+    "FIRST": first,
+    "REST": rest,
+    "num_warps": min(warps, _MOST_WARPS),
+    "num_stages": 1,
+    "maxnreg": None,
+  }
+
+
+def _tiles(rows: int | None, numbers: Mapping[str, Any], itemsize: int) -> dict[str, Any]:
+  """The tiles of a product of sorted rows: as large as the rows of an expert, if each one has as
+  many."""
+  of_an_expert = (1 << 12 if rows is None else rows) // numbers["COUNT"]
+  height = min(max(16, 1 << max(of_an_expert, 1).bit_length() - 1), 64 if numbers["GATE"] else 128)
+  few = height == 16
+  return {
+    "BLOCK_M": height,
+    "BLOCK_N": 64 if few or numbers["GATE"] else 128,
+    "BLOCK_K": (128 if few else 64) * 2 // itemsize,
+    "num_warps": 4 if height < 128 else 8,
+    "num_stages": 4 if few else 3,
+    "maxnreg": None,
+  }
+
+
+# Classes of nodes -> the functions that write them, for a VariantWriter.
+NODES: dict[str, Callable[[Body, IrNode], None]] = {"ExpertRows": launch}

@@ -1,0 +1,413 @@
+"""Products with stacks of matrices, one for each expert of a mixture, as operators of Husk's for
+CUDA targets, and where a program has them. quantized/stacks.py knows how models spell them.
+
+- Each row has the number of its expert: a step of a language model. If the numbers are of a `topk`,
+  all are experts of the stack; `parallel/experts.py` has numbers of a rank, which may be none. What
+  makes the rows, a root mean square norm and copies for each expert, is part of the call, and so is
+  a gate that follows.
+- If rows are added for each token, with weights, that is one call with their products, and with
+  what is added to the sum.
+- Rows are sorted by expert: a prompt.
+
+`rewrite` puts the operators into a program before torch decomposes anything."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import operator
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..cuda import few_rows, few_rows_kernel
+from ..fusion import parts, rewriting, shapes
+from ..fusion.order import Order
+from ..inductor import graphs, own_operators, rank_experts
+from ..inductor.layouts import known_equal
+from ..quantized import stacks
+
+if TYPE_CHECKING:
+  import torch
+  from torch.export import ExportedProgram
+
+_DTYPES = ("torch.bfloat16", "torch.float16", "torch.float32")
+# The most elements of a row with the number of an expert, since a block has all of them at once.
+_MOST_ELEMENTS = 1 << 15
+# The most rows that are added for a token, since the kernel has their loop written out.
+_MOST_TIMES = 32
+
+
+# The operators
+
+
+@functools.cache
+def of_numbers() -> Any:
+  """husk::expert_rows, which is defined once per process: row i of the result is row i / `times` of
+  the input times the matrix of its expert, less `offset`; 0 if the stack lacks that. A stack is
+  experts x n x k, or experts x k x n unless `by_rows`. The rows are those of a norm unless `eps` is
+  below 0; `norm` is its weight. With a gate, the first half of the columns gets the activation, and
+  is multiplied with the other half."""
+  return own_operators.define(
+    "expert_rows",
+    "Tensor input, Tensor stack, Tensor experts, int times, int offset, bool by_rows, "
+    "Tensor? norm, float eps, str gate",
+    _fake_rows,
+  )
+
+
+def _fake_rows(
+  input: torch.Tensor,
+  stack: torch.Tensor,
+  experts: torch.Tensor,
+  times: int,
+  offset: int,
+  by_rows: bool,
+  norm: torch.Tensor | None,
+  eps: float,
+  gate: str,
+) -> torch.Tensor:
+  return input.new_empty([experts.shape[0], _columns(stack, by_rows, gate)])
+
+
+@functools.cache
+def of_sums() -> Any:
+  """husk::experts_of_rows: the sums of `times` rows each of what husk::expert_rows computes of a
+  row for each expert, times their weights, and a residual."""
+  return own_operators.define(
+    "experts_of_rows",
+    "Tensor input, Tensor stack, Tensor experts, Tensor weights, Tensor? residual, int times, "
+    "int offset, bool by_rows",
+    _fake_sums,
+  )
+
+
+def _fake_sums(
+  input: torch.Tensor,
+  stack: torch.Tensor,
+  experts: torch.Tensor,
+  weights: torch.Tensor,
+  residual: torch.Tensor | None,
+  times: int,
+  offset: int,
+  by_rows: bool,
+) -> torch.Tensor:
+  return input.new_empty([experts.shape[0] // times, _columns(stack, by_rows, "")])
+
+
+@functools.cache
+def of_ends() -> Any:
+  """husk::rows_by_expert: rows that are sorted by expert, of which `ends` has the ends, times the
+  matrices of their experts. Rows behind the last end are 0."""
+  return own_operators.define(
+    "rows_by_expert",
+    "Tensor input, Tensor stack, Tensor ends, bool by_rows, str gate",
+    _fake_sorted,
+  )
+
+
+def _fake_sorted(
+  input: torch.Tensor, stack: torch.Tensor, ends: torch.Tensor, by_rows: bool, gate: str
+) -> torch.Tensor:
+  return input.new_empty([input.shape[0], _columns(stack, by_rows, gate)])
+
+
+def _columns(stack: torch.Tensor, by_rows: bool, gate: str) -> Any:
+  return stack.shape[1 if by_rows else 2] // (2 if gate else 1)
+
+
+# The program
+
+
+def rewrite(exported: ExportedProgram) -> ExportedProgram:
+  """A copy of a program in which products with stacks are Husk's operators. A program without one
+  is returned itself."""
+  return rewriting.rewrite(exported, lambda node: _product(node) is not None, _rewrite_graph)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Product:
+  """A product with a stack. `first` is the node that reads the first of its operands, `offset` the
+  first expert of the stack."""
+
+  node: torch.fx.Node
+  first: torch.fx.Node
+  input: torch.fx.Node
+  stack: torch.fx.Node
+  by_rows: bool
+  ends: torch.fx.Node | None
+  experts: torch.fx.Node | None
+  offset: int
+  row_dim: int  # of size 1, which the operators lack
+
+
+def _product(node: torch.fx.Node) -> _Product | None:
+  """A product that the operators compute."""
+  found = stacks.product(node) if node.op == "call_function" else None
+  if found is None:
+    return None
+  input, stack, by_rows, groups = found
+  value, matrices = input.meta["val"], stack.meta["val"]
+  if (
+    stack.op not in ("placeholder", "get_attr")
+    or str(matrices.dtype) not in _DTYPES
+    or value.dtype != matrices.dtype
+    or node.meta["val"].dtype != matrices.dtype
+    or not matrices.is_contiguous()
+    or not all(isinstance(size, int) and size > 0 for size in matrices.shape)
+  ):
+    return None
+  if groups.ends is not None:
+    return _Product(node, node, input, stack, by_rows, groups.ends, None, 0, -1)
+  assert groups.experts is not None and groups.read is not None and groups.row_dim is not None
+  k = matrices.shape[2 if by_rows else 1]
+  if k > _MOST_ELEMENTS or k % 8:
+    return None
+  numbers = _numbers(groups.experts, matrices.shape[0])
+  if numbers is None:
+    return None
+  return _Product(node, groups.read, input, stack, by_rows, None, *numbers, groups.row_dim)
+
+
+def _numbers(node: torch.fx.Node, count: int) -> tuple[torch.fx.Node, int] | None:
+  """The numbers of experts, and the first expert of the stack, if each number is below `count` or
+  may be that of no expert of the stack."""
+  import torch
+
+  aten = torch.ops.aten
+  below = node
+  while True:
+    if below.target is operator.getitem:
+      made: Any = below.args[0]
+      if made.target is not aten.topk.default or below.args[1] != 1:
+        return None
+      chosen, _, dim, *_ = graphs.arguments(made).values()
+      return (node, 0) if chosen.meta["val"].shape[dim] == count else None
+    arguments = graphs.arguments(below) if hasattr(below.target, "_schema") else {}
+    if below.target is rank_experts.number():
+      index, first, own, _ = arguments.values()
+      return (index, first) if own == count else None
+    if below.target is aten.clamp.default:
+      if arguments["min"] not in (0, None) or arguments["max"] != count - 1:
+        return None
+    elif below.target not in (aten.reshape.default, aten.view.default, aten.flatten.using_ints):
+      return None
+    below = arguments["self"]
+
+
+def _rewrite_graph(graph: torch.fx.Graph) -> None:
+  order = Order(graph)
+  for node in list(graph.nodes):
+    product = _product(node)
+    if product is None:
+      continue
+    if product.ends is not None:
+      _replace_sorted(graph, order, product)
+    elif (total := _sum(order, product)) is not None:
+      _replace_sum(graph, product, total)
+    else:
+      _replace_rows(graph, order, product)
+
+
+def _replace_sorted(graph: torch.fx.Graph, order: Order, product: _Product) -> None:
+  gate = _gate(order, product)
+  args = (product.input, product.stack, product.ends, product.by_rows, gate.activation)
+  _replace(graph, gate.nodes, of_ends(), args)
+
+
+def _replace_rows(graph: torch.fx.Graph, order: Order, product: _Product) -> None:
+  gate = _gate(order, product)
+  last = gate.nodes[-1]
+  input, times = _copied(product)
+  norm = few_rows.norm_of(shapes.rows_below(input))
+  if norm is not None and order.is_written_between(norm.first, last):
+    norm = None
+  assert product.experts is not None
+  with graph.inserting_before(last):
+    args = (
+      _flat_rows(graph, input if norm is None else norm.input),
+      product.stack,
+      _reshaped(graph, product.experts, [-1]),
+      times,
+      product.offset,
+      product.by_rows,
+      None if norm is None else norm.scale,
+      -1.0 if norm is None else norm.eps,
+      gate.activation,
+    )
+  _replace(graph, gate.nodes, of_numbers(), args)
+
+
+def _replace_sum(graph: torch.fx.Graph, product: _Product, total: _Sum) -> None:
+  assert product.experts is not None
+  with graph.inserting_before(total.nodes[-1]):
+    residual = total.residual
+    args = (
+      _flat_rows(graph, product.input, product.row_dim),
+      product.stack,
+      _reshaped(graph, product.experts, [-1]),
+      _reshaped(graph, total.weights, [-1]),
+      None if residual is None else _flat_rows(graph, residual),
+      total.times,
+      product.offset,
+      product.by_rows,
+    )
+  _replace(graph, total.nodes, of_sums(), args)
+
+
+def _replace(
+  graph: torch.fx.Graph, nodes: list[torch.fx.Node], target: Any, args: tuple[Any, ...]
+) -> None:
+  """Puts a call in the place of the last of `nodes`, which stays, because the outputs of a program
+  have the names of nodes."""
+  import torch
+
+  aten, last = torch.ops.aten, nodes[-1]
+  fakes = {of_numbers(): _fake_rows, of_sums(): _fake_sums, of_ends(): _fake_sorted}
+  with graph.inserting_before(last):
+    call = graph.call_function(target, args)
+    call.meta = {key: value for key, value in nodes[0].meta.items() if key != "val"}
+    values: Any = torch.fx.map_arg(args, lambda node: node.meta["val"])
+    call.meta["val"] = fakes[target](*values)
+  shape = last.meta["val"].shape
+  is_same = len(shape) == call.meta["val"].dim()
+  last.target, last.kwargs = (aten.alias if is_same else aten.reshape).default, {}
+  last.args = (call,) if is_same else (call, _sizes(shape))
+  for node in reversed(nodes[:-1]):
+    for user in list(node.users):
+      if user.target is aten._assert_tensor_metadata.default:
+        graph.erase_node(user)
+    graph.erase_node(node)
+
+
+def _sizes(shape: Sequence[Any]) -> list[int]:
+  """A shape as an argument of a reshape: -1 for its only size that varies."""
+  return [size if isinstance(size, int) else -1 for size in shape]
+
+
+def _flat_rows(graph: torch.fx.Graph, node: torch.fx.Node, row_dim: int = -2) -> torch.fx.Node:
+  """Rows as a matrix, without a dimension `row_dim`, of size 1."""
+  elements = node.meta["val"].shape[1 if row_dim == 2 else -1]
+  return _reshaped(graph, node, [-1, elements])
+
+
+def _reshaped(graph: torch.fx.Graph, node: torch.fx.Node, shape: list[int]) -> torch.fx.Node:
+  import torch
+
+  made = graph.call_function(torch.ops.aten.reshape.default, (node, shape))
+  made.meta = {**node.meta, "val": node.meta["val"].reshape(shape)}
+  return made
+
+
+# What is before and after a product
+
+
+def _copied(product: _Product) -> tuple[torch.fx.Node, int]:
+  """What makes the rows of a product, and how many rows in sequence are equal."""
+  import torch
+
+  aten = torch.ops.aten
+  below = shapes.rows_below(product.input)
+  if below.target is aten.repeat_interleave.self_int:
+    rows, times, dim, _ = graphs.arguments(below).values()
+    if isinstance(times, int) and dim == 0 and rows.meta["val"].dim() == 2:
+      return rows, times
+  return below, 1
+
+
+@dataclasses.dataclass(frozen=True)
+class _Gate:
+  """The activation of a gate, "" for none, and the nodes from a product to the last of the gate."""
+
+  activation: str
+  nodes: list[torch.fx.Node]
+
+
+def _gate(order: Order, product: _Product) -> _Gate:
+  """The gate that follows a product: the activation of the first half of its columns, times the
+  other half."""
+  import torch
+
+  aten, nodes = torch.ops.aten, [product.node]
+  none = _Gate("", nodes[:])
+  halves = shapes.user_after(nodes)
+  if halves is None or nodes[-1].meta["val"].dim() != 2:
+    return none
+  arguments = graphs.arguments(halves) if hasattr(halves.target, "_schema") else {}
+  columns = nodes[-1].meta["val"].shape[1]
+  if halves.target is aten.chunk.default:
+    is_half = arguments["chunks"] == 2
+  elif halves.target is aten.split.Tensor:
+    is_half = arguments["split_size"] * 2 == columns
+  else:
+    return none
+  if not is_half or columns % 2 or arguments["dim"] not in (1, -1):
+    return none
+  parts_of = {user.args[1]: user for user in halves.users if user.target is operator.getitem}
+  if len(halves.users) != 2 or set(parts_of) != {0, 1}:
+    return none
+  first, second = parts_of[0], parts_of[1]
+  activated = shapes.only_user(first)
+  found = None if activated is None else parts.activation(activated, first)
+  if found is None or found.value not in few_rows_kernel.GATES:
+    return none
+  last = shapes.only_user(found.nodes[-1])
+  if last is None or last.target is not aten.mul.Tensor or shapes.only_user(second) is not last:
+    return none
+  if order.is_written_between(product.first, last):
+    return none
+  return _Gate(found.value, [*nodes, halves, first, second, *found.nodes, last])
+
+
+@dataclasses.dataclass(frozen=True)
+class _Sum:
+  """The sum of the products of a token, with their weights, what is added to it, and the nodes from
+  the product to the last one."""
+
+  weights: torch.fx.Node
+  times: int
+  residual: torch.fx.Node | None
+  nodes: list[torch.fx.Node]
+
+
+def _sum(order: Order, product: _Product) -> _Sum | None:
+  """The sum that follows a product."""
+  import torch
+
+  aten, nodes, value = torch.ops.aten, [product.node], product.node.meta["val"]
+  weighted = shapes.user_after(nodes)
+  if weighted is None or weighted.target is not aten.mul.Tensor:
+    return None
+  left, right = weighted.args
+  weights: Any = right if left is nodes[-1] else left
+  rows, columns = value.shape[0], nodes[-1].meta["val"].shape[-1]
+  if not isinstance(weights, torch.fx.Node):
+    return None
+  of_weights = weights.meta["val"].shape
+  if len(of_weights) != 2 or of_weights[1] != 1 or not known_equal(of_weights[0], rows):
+    return None
+  nodes.append(weighted)
+  added = shapes.user_after(nodes)
+  shape = nodes[-1].meta["val"].shape
+  if added is None or added.target is not aten.sum.dim_IntList or len(shape) != 3:
+    return None
+  arguments = graphs.arguments(added)
+  is_sum = list(arguments["dim"]) == [1] and not arguments["keepdim"]
+  if not is_sum or shape[2] != columns or not isinstance(shape[1], int) or shape[1] > _MOST_TIMES:
+    return None
+  nodes.append(added)
+  after = shapes.user_after(nodes)
+  if after is not None and nodes[-1].meta["val"].dtype != value.dtype:
+    is_cast = after.target in (aten.to.dtype, aten._to_copy.default)
+    if is_cast and after.meta["val"].dtype == value.dtype:
+      nodes.append(after)
+      after = shapes.user_after(nodes)
+  result = nodes[-1].meta["val"]
+  varying = [size for size in result.shape if not isinstance(size, int)]
+  if result.dtype != value.dtype or len(varying) > 1:
+    return None
+  if order.is_written_between(product.first, nodes[-1]):
+    return None
+  found = None if after is None else parts.residual(after, nodes[-1])
+  if found is not None and not order.is_written_between(product.first, found.nodes[-1], nodes):
+    return _Sum(weights, shape[1], found.value, [*nodes, *found.nodes])
+  return _Sum(weights, shape[1], None, nodes)
