@@ -120,6 +120,11 @@ class Format:
     """The codes of 16 bytes."""
     return 128 // self.bits
 
+  def assembly(self, kind: str) -> str:
+    """The instructions that make numbers of the dtype `kind` of four bytes of codes; "" if there
+    are none."""
+    return f"{{ {self._instructions(kind)} }}" if kind in self.numbers else ""
+
   def call(self, kind: str) -> str:
     """The call of Triton's that makes numbers of the dtype `kind` of the tile `w`."""
     return self._assembly(kind, self._instructions(kind), ("w",))
@@ -229,6 +234,12 @@ def name_of(dtype: torch.dtype) -> str:
 
 def _format(bits: int, dtype: Any) -> Format | None:
   return _BY_CODES.get((bits, name_of(dtype)))
+
+
+def assembly(bits: int, dtype: torch.dtype, kind: str) -> str:
+  """`Format.assembly` of a kind of codes; "" for a kind without a format."""
+  found = _format(bits, dtype)
+  return "" if found is None else found.assembly(kind)
 
 
 def place_of_format(bits: int, dtype: torch.dtype) -> int:

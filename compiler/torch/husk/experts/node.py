@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import math
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .. import hir
+from ..cuda import quantized
 from ..cuda.target import Target
 from ..inductor import torch_compat
 from ..inductor.lines import InductorObject, NodeLine
@@ -64,90 +65,84 @@ def lowerings() -> dict[Any, Callable[..., Any]]:
   }
 
 
-def _of_numbers(
-  input: InductorObject,
-  stack: InductorObject,
-  experts: InductorObject,
-  times: int,
-  offset: int,
-  by_rows: bool,
-  norm: InductorObject | None,
-  eps: float,
-  gate: str,
-) -> InductorObject:
+def _of_numbers(*arguments: Any) -> InductorObject:
+  of_stack, (experts, times, offset, norm, eps, gate) = _divided(arguments)
   return _made(
     "expert_row",
-    {"x": input, "stack": stack, "experts": experts, "scale": norm},
+    of_stack,
+    {"experts": experts, "scale": norm},
     {"TIMES": times, "OFFSET": offset, "EPS": float(eps), "GATE": gate},
-    by_rows,
     experts.get_size()[0],
   )
 
 
-def _of_sums(
-  input: InductorObject,
-  stack: InductorObject,
-  experts: InductorObject,
-  weights: InductorObject,
-  residual: InductorObject | None,
-  times: int,
-  offset: int,
-  by_rows: bool,
-) -> InductorObject:
+def _of_sums(*arguments: Any) -> InductorObject:
   from torch.utils._sympy.functions import FloorDiv
 
+  of_stack, (experts, weights, residual, times, offset) = _divided(arguments)
   return _made(
     "experts_of_row",
-    {"x": input, "stack": stack, "experts": experts, "weights": weights, "residual": residual},
+    of_stack,
+    {"experts": experts, "weights": weights, "residual": residual},
     {"TIMES": times, "OFFSET": offset},
-    by_rows,
     FloorDiv(experts.get_size()[0], times),
   )
 
 
-def _of_ends(
-  input: InductorObject, stack: InductorObject, ends: InductorObject, by_rows: bool, gate: str
-) -> InductorObject:
-  return _made(
-    "expert_tiles",
-    {"x": input, "stack": stack, "ends": ends},
-    {"GATE": gate},
-    by_rows,
-    input.get_size()[0],
-  )
+def _of_ends(*arguments: Any) -> InductorObject:
+  of_stack, (ends, gate) = _divided(arguments)
+  rows = of_stack.input.get_size()[0]
+  return _made("expert_tiles", of_stack, {"ends": ends}, {"GATE": gate}, rows)
+
+
+def _divided(arguments: Sequence[Any]) -> tuple[operator.Stack, Sequence[Any]]:
+  count = len(operator.Stack._fields)
+  return operator.Stack(*arguments[:count]), arguments[count:]
 
 
 def _made(
   kernel: str,
-  operands: Mapping[str, InductorObject | None],
+  of_stack: operator.Stack,
+  others: Mapping[str, InductorObject | None],
   numbers: Mapping[str, Any],
-  by_rows: bool,
   rows: Any,
 ) -> InductorObject:
   """A node, whose result has `rows` rows."""
   from torch._inductor import ir
 
+  operands = {
+    "x": of_stack.input,
+    "stack": of_stack.stack,
+    "scales": of_stack.scales,
+    "zeros": of_stack.zeros,
+    "values": of_stack.values,
+    **others,
+  }
   given = {
     name: ir.ExternKernel.require_contiguous(ir.ExternKernel.realize_input(one))
     for name, one in operands.items()
     if one is not None
   }
-  count, *sizes = map(int, given["stack"].get_size())
-  n, k = sizes if by_rows else reversed(sizes)
+  input, stack = given["x"], given["stack"]
+  count, *sizes = map(int, stack.get_size())
+  n, elements = sizes if of_stack.by_rows else reversed(sizes)
   columns = n // (2 if numbers.get("GATE") else 1)
+  kind = quantized.name_of(input.get_dtype())
   constants = {
     **numbers,
     "COUNT": count,
-    "K": k,
+    "K": int(input.get_size()[-1]),
     "N": columns,
-    "EXPERT": n * k,
-    "COLUMN": k if by_rows else 1,
-    "ELEMENT": 1 if by_rows else n,
+    "EXPERT": n * elements,
+    "COLUMN": elements if of_stack.by_rows else 1,
+    "ELEMENT": 1 if of_stack.by_rows else n,
+    "BITS": of_stack.bits,
+    "GROUP": of_stack.group,
+    "NUMBERS": quantized.assembly(of_stack.bits, stack.get_dtype(), kind),
     **{name: None for name, one in operands.items() if one is None},
   }
   node = _node_class()(kernel, given, constants)
   size = [rows, columns]
-  input = given["x"]
   layout = ir.FixedLayout(
     input.get_device(), input.get_dtype(), size, ir.FlexibleLayout.contiguous_strides(size)
   )
@@ -183,6 +178,7 @@ def launch(body: Body, node: IrNode) -> None:
   x, y = (blocks if side is None else side for side in sides)
   parts = [node.kernel, hir.dtype(output.get_dtype())]
   parts += [str(numbers[name]) for name in ("COUNT", "N", "K")] + [numbers.get("GATE", "")]
+  parts += [f"{numbers['BITS']}bits"] if numbers["BITS"] else []
   call.launch("_".join(filter(None, parts)), [config], (x, y, "1"), grid, body.origin(output))
 
 
@@ -192,6 +188,8 @@ def _columns(target: Target, numbers: Mapping[str, Any], rows: int) -> dict[str,
   k, sides = numbers["K"], 2 if numbers.get("GATE") else 1
   first = 1 << k.bit_length() - 1
   rest = 0 if first == k else 1 << (k - first - 1).bit_length()
+  if rest and numbers["GROUP"] < k:  # a piece has whole groups
+    rest = max(rest, numbers["GROUP"])
   columns = 1 << max(1, _OF_A_BLOCK // ((first + rest) * sides)).bit_length() - 1
   while columns > 1 and -(-numbers["N"] // columns) * rows < 2 * target.multi_processor_count:
     columns //= 2

@@ -17,7 +17,7 @@ import dataclasses
 import functools
 import operator
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..cuda import few_rows, few_rows_kernel
 from ..fusion import parts, rewriting, shapes
@@ -25,12 +25,14 @@ from ..fusion.order import Order
 from ..inductor import graphs, own_operators, rank_experts
 from ..inductor.layouts import known_equal
 from ..quantized import stacks
+from ..quantized.operator import GroupedCall, grouped_operator
 
 if TYPE_CHECKING:
   import torch
   from torch.export import ExportedProgram
 
 _DTYPES = ("torch.bfloat16", "torch.float16", "torch.float32")
+_CODES = ("torch.uint8", "torch.int8", "torch.float8_e4m3fn")
 # The most elements of a row with the number of an expert, since a block has all of them at once.
 _MOST_ELEMENTS = 1 << 15
 # The most rows that are added for a token, since the kernel has their loop written out.
@@ -40,33 +42,48 @@ _MOST_TIMES = 32
 # The operators
 
 
+class Stack(NamedTuple):
+  """The first arguments of the operators: rows, and a stack of matrices. A stack of floats is
+  experts x n x k, or experts x k x n unless `by_rows`; one of codes, which are as
+  husk::grouped_linear_quantized takes them, has `bits` and is by rows."""
+
+  input: Any
+  stack: Any
+  scales: Any = None
+  zeros: Any = None
+  values: Any = None
+  bits: int = 0
+  group: int = 0
+  by_rows: bool = True
+
+  def columns(self, gate: str = "") -> Any:
+    """The columns of a result."""
+    return self.stack.shape[1 if self.by_rows else 2] // (2 if gate else 1)
+
+
+_STACK = (
+  "Tensor input, Tensor stack, Tensor? scales, Tensor? zeros, Tensor? values, int bits, int group, "
+  "bool by_rows"
+)
+
+
 @functools.cache
 def of_numbers() -> Any:
   """husk::expert_rows, which is defined once per process: row i of the result is row i / `times` of
-  the input times the matrix of its expert, less `offset`; 0 if the stack lacks that. A stack is
-  experts x n x k, or experts x k x n unless `by_rows`. The rows are those of a norm unless `eps` is
-  below 0; `norm` is its weight. With a gate, the first half of the columns gets the activation, and
-  is multiplied with the other half."""
+  the input times the matrix of its expert, less `offset`; 0 if the stack lacks that. The rows are
+  those of a norm unless `eps` is below 0; `norm` is its weight. With a gate, the first half of the
+  columns gets the activation, and is multiplied with the other half."""
   return own_operators.define(
     "expert_rows",
-    "Tensor input, Tensor stack, Tensor experts, int times, int offset, bool by_rows, "
-    "Tensor? norm, float eps, str gate",
+    f"{_STACK}, Tensor experts, int times, int offset, Tensor? norm, float eps, str gate",
     _fake_rows,
   )
 
 
-def _fake_rows(
-  input: torch.Tensor,
-  stack: torch.Tensor,
-  experts: torch.Tensor,
-  times: int,
-  offset: int,
-  by_rows: bool,
-  norm: torch.Tensor | None,
-  eps: float,
-  gate: str,
-) -> torch.Tensor:
-  return input.new_empty([experts.shape[0], _columns(stack, by_rows, gate)])
+def _fake_rows(*arguments: Any) -> torch.Tensor:
+  of_stack, (experts, *_, gate) = Stack(*arguments[:8]), arguments[8:]
+  rows: torch.Tensor = of_stack.input.new_empty([experts.shape[0], of_stack.columns(gate)])
+  return rows
 
 
 @functools.cache
@@ -75,23 +92,15 @@ def of_sums() -> Any:
   row for each expert, times their weights, and a residual."""
   return own_operators.define(
     "experts_of_rows",
-    "Tensor input, Tensor stack, Tensor experts, Tensor weights, Tensor? residual, int times, "
-    "int offset, bool by_rows",
+    f"{_STACK}, Tensor experts, Tensor weights, Tensor? residual, int times, int offset",
     _fake_sums,
   )
 
 
-def _fake_sums(
-  input: torch.Tensor,
-  stack: torch.Tensor,
-  experts: torch.Tensor,
-  weights: torch.Tensor,
-  residual: torch.Tensor | None,
-  times: int,
-  offset: int,
-  by_rows: bool,
-) -> torch.Tensor:
-  return input.new_empty([experts.shape[0] // times, _columns(stack, by_rows, "")])
+def _fake_sums(*arguments: Any) -> torch.Tensor:
+  of_stack, (experts, _, _, times, _) = Stack(*arguments[:8]), arguments[8:]
+  sums: torch.Tensor = of_stack.input.new_empty([experts.shape[0] // times, of_stack.columns()])
+  return sums
 
 
 @functools.cache
@@ -100,19 +109,15 @@ def of_ends() -> Any:
   matrices of their experts. Rows behind the last end are 0."""
   return own_operators.define(
     "rows_by_expert",
-    "Tensor input, Tensor stack, Tensor ends, bool by_rows, str gate",
+    f"{_STACK}, Tensor ends, str gate",
     _fake_sorted,
   )
 
 
-def _fake_sorted(
-  input: torch.Tensor, stack: torch.Tensor, ends: torch.Tensor, by_rows: bool, gate: str
-) -> torch.Tensor:
-  return input.new_empty([input.shape[0], _columns(stack, by_rows, gate)])
-
-
-def _columns(stack: torch.Tensor, by_rows: bool, gate: str) -> Any:
-  return stack.shape[1 if by_rows else 2] // (2 if gate else 1)
+def _fake_sorted(*arguments: Any) -> torch.Tensor:
+  of_stack, (_, gate) = Stack(*arguments[:8]), arguments[8:]
+  rows: torch.Tensor = of_stack.input.new_empty([of_stack.input.shape[0], of_stack.columns(gate)])
+  return rows
 
 
 # The program
@@ -131,41 +136,77 @@ class _Product:
 
   node: torch.fx.Node
   first: torch.fx.Node
-  input: torch.fx.Node
-  stack: torch.fx.Node
-  by_rows: bool
+  of_stack: Stack
   ends: torch.fx.Node | None
   experts: torch.fx.Node | None
-  offset: int
-  row_dim: int  # of size 1, which the operators lack
+  offset: int = 0
+  row_dim: int = -2  # of size 1, which the operators lack
+
+  @property
+  def input(self) -> torch.fx.Node:
+    node: torch.fx.Node = self.of_stack.input
+    return node
+
+  def with_input(self, input: torch.fx.Node) -> Stack:
+    return self.of_stack._replace(input=input)
 
 
 def _product(node: torch.fx.Node) -> _Product | None:
   """A product that the operators compute."""
-  found = stacks.product(node) if node.op == "call_function" else None
+  if node.op != "call_function":
+    return None
+  found = _of_codes(node) if node.target is grouped_operator() else _of_floats(node)
   if found is None:
     return None
-  input, stack, by_rows, groups = found
-  value, matrices = input.meta["val"], stack.meta["val"]
+  value, stack = found.input.meta["val"], found.of_stack.stack
+  matrices = stack.meta["val"]
   if (
     stack.op not in ("placeholder", "get_attr")
-    or str(matrices.dtype) not in _DTYPES
-    or value.dtype != matrices.dtype
-    or node.meta["val"].dtype != matrices.dtype
+    or str(value.dtype) not in _DTYPES
     or not matrices.is_contiguous()
     or not all(isinstance(size, int) and size > 0 for size in matrices.shape)
   ):
     return None
-  if groups.ends is not None:
-    return _Product(node, node, input, stack, by_rows, groups.ends, None, 0, -1)
-  assert groups.experts is not None and groups.read is not None and groups.row_dim is not None
-  k = matrices.shape[2 if by_rows else 1]
-  if k > _MOST_ELEMENTS or k % 8:
+  if found.experts is None:
+    return found
+  k = value.shape[1 if found.row_dim == 2 else -1]
+  numbers = _numbers(found.experts, matrices.shape[0])
+  if not isinstance(k, int) or k > _MOST_ELEMENTS or k % 8 or numbers is None:
     return None
-  numbers = _numbers(groups.experts, matrices.shape[0])
-  if numbers is None:
+  return dataclasses.replace(found, experts=numbers[0], offset=numbers[1])
+
+
+def _of_floats(node: torch.fx.Node) -> _Product | None:
+  found = stacks.product(node)
+  if found is None:
     return None
-  return _Product(node, groups.read, input, stack, by_rows, None, *numbers, groups.row_dim)
+  input, stack, by_rows, groups = found
+  dtypes = {each.meta["val"].dtype for each in (input, stack, node)}
+  if len(dtypes) != 1:
+    return None
+  row_dim = -2 if groups.row_dim is None else groups.row_dim
+  of_stack = Stack(input, stack, by_rows=by_rows)
+  return _Product(node, groups.read or node, of_stack, groups.ends, groups.experts, 0, row_dim)
+
+
+def _of_codes(node: torch.fx.Node) -> _Product | None:
+  call: Any = GroupedCall(*graphs.arguments(node).values())
+  k, codes = call.input.meta["val"].shape[1], call.weight.meta["val"].dtype
+  is_part = call.group & (call.group - 1) == 0 and call.group * call.bits >= 128
+  groups = call.scales.meta["val"].shape[-1]
+  tensors = [call.scales, call.zeros, call.values]
+  if (
+    groups * call.group != k
+    or not (groups == 1 or is_part)
+    or k * call.bits % 8
+    or str(codes) not in _CODES
+    or not all(one is None or one.meta["val"].is_contiguous() for one in tensors)
+  ):
+    return None
+  of_stack = Stack(
+    call.input, call.weight, call.scales, call.zeros, call.values, call.bits, call.group
+  )
+  return _Product(node, node, of_stack, call.ends, call.experts)
 
 
 def _numbers(node: torch.fx.Node, count: int) -> tuple[torch.fx.Node, int] | None:
@@ -210,7 +251,7 @@ def _rewrite_graph(graph: torch.fx.Graph) -> None:
 
 def _replace_sorted(graph: torch.fx.Graph, order: Order, product: _Product) -> None:
   gate = _gate(order, product)
-  args = (product.input, product.stack, product.ends, product.by_rows, gate.activation)
+  args = (*product.of_stack, product.ends, gate.activation)
   _replace(graph, gate.nodes, of_ends(), args)
 
 
@@ -224,12 +265,10 @@ def _replace_rows(graph: torch.fx.Graph, order: Order, product: _Product) -> Non
   assert product.experts is not None
   with graph.inserting_before(last):
     args = (
-      _flat_rows(graph, input if norm is None else norm.input),
-      product.stack,
+      *product.with_input(_flat_rows(graph, input if norm is None else norm.input)),
       _reshaped(graph, product.experts, [-1]),
       times,
       product.offset,
-      product.by_rows,
       None if norm is None else norm.scale,
       -1.0 if norm is None else norm.eps,
       gate.activation,
@@ -242,14 +281,12 @@ def _replace_sum(graph: torch.fx.Graph, product: _Product, total: _Sum) -> None:
   with graph.inserting_before(total.nodes[-1]):
     residual = total.residual
     args = (
-      _flat_rows(graph, product.input, product.row_dim),
-      product.stack,
+      *product.with_input(_flat_rows(graph, product.input, product.row_dim)),
       _reshaped(graph, product.experts, [-1]),
       _reshaped(graph, total.weights, [-1]),
       None if residual is None else _flat_rows(graph, residual),
       total.times,
       product.offset,
-      product.by_rows,
     )
   _replace(graph, total.nodes, of_sums(), args)
 

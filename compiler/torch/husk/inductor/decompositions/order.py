@@ -220,10 +220,11 @@ def _topk(x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: 
   if x.dim() == 0:
     return x.clone(), torch.zeros_like(x, dtype=torch.int64)
   if isinstance(k, int) and isinstance(x.shape[dim], int) and k <= _RUN // 2:
-    places = _first(x.movedim(dim, -1), k, largest).movedim(-1, dim)
+    # As in eager mode, results are no parts of larger tensors: a program may have views of them.
+    places = _first(x.movedim(dim, -1), k, largest).movedim(-1, dim).contiguous()
     return x.gather(dim, places), places
   values, places = _sorted(x, dim, largest)
-  return values.narrow(dim, 0, k), places.narrow(dim, 0, k)
+  return values.narrow(dim, 0, k).contiguous(), places.narrow(dim, 0, k).contiguous()
 
 
 def _first(x: torch.Tensor, k: int, descending: bool) -> torch.Tensor:

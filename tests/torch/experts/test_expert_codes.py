@@ -1,0 +1,124 @@
+"""Stacks of matrices whose weights have codes, on CUDA targets: values by Triton's interpreter
+against those of the operator in eager mode (quantized/operator.py)."""
+
+import re
+
+import husk
+import pytest
+import torch
+from cuda_numerics import close, computed
+from husk.quantized.operator import grouped_operator
+from torch import nn
+from torch.nn import functional as F
+
+EXPERTS, ACTIVE = 5, 2
+
+
+class Codes(nn.Module):
+  """What husk::grouped_linear_quantized takes for a stack."""
+
+  def __init__(self, n, k, bits=4, group=32, zeros=None, table=False, kind="int8"):
+    super().__init__()
+    torch.manual_seed(n)
+    group = group or k
+    if bits == 4:
+      codes = torch.randint(0, 256, (EXPERTS, n, k // 2), dtype=torch.uint8)
+    else:
+      codes = torch.randn(EXPERTS, n, k) * (1 if kind == "float8_e4m3fn" else 40)
+      codes = codes.clamp(-127, 127).to(getattr(torch, kind))
+    self.register_buffer("codes", codes)
+    # Elements are about 0.2 of the largest code, so that products stay near 1.
+    scales = torch.rand(EXPERTS, n, k // group) / (k if codes.dtype == torch.uint8 else 8 * k)
+    self.register_buffer("scales", scales)
+    shape = (EXPERTS, n, k // group)
+    self.register_buffer("zeros", None if zeros is None else torch.randint(-7, 8, shape).to(zeros))
+    self.register_buffer("table", torch.randn(16) if table else None)
+    self.bits, self.group = bits, group
+
+  def forward(self, x, ends=None, experts=None):
+    return grouped_operator()(
+      x, self.codes, self.scales, self.zeros, self.table, ends, experts, self.bits, self.group
+    )
+
+
+class Mixture(nn.Module):
+  def __init__(self, dtype, width, between, norm=False, **codes):
+    super().__init__()
+    self.up, self.down = Codes(2 * between, width, **codes), Codes(width, between, **codes)
+    self.router = nn.Parameter(torch.randn(EXPERTS, width).to(dtype))
+    self.norm = nn.RMSNorm(width, dtype=dtype) if norm else nn.Identity()
+    self.dtype = dtype
+
+  def forward(self, x):
+    rows = self.norm(x)
+    weights, numbers = F.linear(rows, self.router).softmax(-1, torch.float32).topk(ACTIVE, -1)
+    numbers = numbers.reshape(-1)
+    gate, up = self.up(rows.repeat_interleave(ACTIVE, 0), experts=numbers).chunk(2, -1)
+    y = self.down(F.silu(gate) * up, experts=numbers) * weights.to(x.dtype).reshape(-1, 1)
+    return x + y.view(-1, ACTIVE, y.shape[-1]).sum(1)
+
+
+FORMATS = {
+  "4 bits": {},
+  "4 bits with zeros": dict(zeros=torch.int8),
+  "4 bits with zeros of floats": dict(zeros=torch.float32),
+  "4 bits in groups of 64": dict(group=64),
+  "4 bits by rows": dict(group=0),
+  "4 bits of a table": dict(table=True),
+  "int8 by rows": dict(bits=8, group=0),
+  "int8 by rows with zeros": dict(bits=8, group=0, zeros=torch.int8),
+  "int8 in groups": dict(bits=8),
+  "fp8": dict(bits=8, group=0, kind="float8_e4m3fn"),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_rows_with_numbers(name, dtype, tmp_path):
+  if dtype != torch.bfloat16 and name not in ("4 bits", "int8 by rows", "fp8"):
+    pytest.skip("formats with instructions show the types")
+  # 192 elements are two pieces.
+  model = Mixture(dtype, 128, 192, norm=name in ("4 bits", "int8 by rows"), **FORMATS[name]).eval()
+  x = torch.randn(3, 128).to(dtype)
+  (found,) = computed(model, (x,), None, [{"x": x}], tmp_path)
+  close(next(iter(found.values())), model(x), 1e-5 if dtype == torch.float32 else 3e-2)
+  text = (tmp_path / "model.hir").read_text()
+  bits = FORMATS[name].get("bits", 4)
+  assert re.search(rf"launch \S*expert_row_\S*_silu_{bits}bits\b", text)
+  assert re.search(rf"launch \S*experts_of_row_\S*_{bits}bits\b", text)
+
+
+class Sorted(nn.Module):
+  def __init__(self, codes):
+    super().__init__()
+    self.codes = codes
+
+  def forward(self, x, ends):
+    gate, up = self.codes(x, ends=ends).chunk(2, -1)
+    return F.silu(gate) * up
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_sorted_rows(name, tmp_path):
+  model = Sorted(Codes(48, 192, **FORMATS[name])).eval()
+  calls = [
+    (torch.randn(ends[-1] + more, 192).bfloat16(), torch.tensor(ends, dtype=torch.int32))
+    for ends, more in (([3, 3, 20, 20, 50], 0), ([0, 0, 0, 0, 3], 4))
+  ]
+  rows = torch.export.Dim("rows", min=2, max=128)
+  runs = [dict(zip(("x", "ends"), call, strict=True)) for call in calls]
+  found = computed(model, calls[0], {"x": {0: rows}, "ends": None}, runs, tmp_path)
+  for call, result in zip(calls, found, strict=True):
+    close(next(iter(result.values())), model(*call), 3e-2)
+  assert re.search(r"launch \S*expert_tiles\S*bits\b", (tmp_path / "model.hir").read_text())
+
+
+@pytest.mark.parametrize(
+  "change", [dict(group=24), dict(group=16), dict(bits=8, kind="float8_e5m2", group=0)]
+)
+def test_others_are_arithmetic(change, tmp_path):
+  """Groups that are no power of two, or less than 16 bytes, and other types of codes."""
+  model = Mixture(torch.bfloat16, 96, 48, **change).eval()
+  x = torch.randn(3, 96).bfloat16()
+  husk.export(model, (x,), tmp_path / "x.husk", targets=("cuda:h200",), keep=tmp_path)
+  assert "expert_row" not in (tmp_path / "model.hir").read_text()
