@@ -27,9 +27,9 @@ class Codes(nn.Module):
       codes = torch.randn(EXPERTS, n, k) * (1 if kind == "float8_e4m3fn" else 40)
       codes = codes.clamp(-127, 127).to(getattr(torch, kind))
     self.register_buffer("codes", codes)
-    # Elements are about 0.2 of the largest code, so that products stay near 1.
-    scales = torch.rand(EXPERTS, n, k // group) / (k if codes.dtype == torch.uint8 else 8 * k)
-    self.register_buffer("scales", scales)
+    # The spread of the numbers of codes, so that products stay near 1.
+    spread = 1 if table or kind == "float8_e4m3fn" else 4 if bits == 4 else 40
+    self.register_buffer("scales", torch.rand(EXPERTS, n, k // group) / (spread * k**0.5))
     shape = (EXPERTS, n, k // group)
     self.register_buffer("zeros", None if zeros is None else torch.randint(-7, 8, shape).to(zeros))
     self.register_buffer("table", torch.randn(16) if table else None)

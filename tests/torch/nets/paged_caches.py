@@ -16,7 +16,8 @@ have `--use` of all positions,
 `verify` and `copy`, and the tokens of requests that wait for pages and give them away.
 
 DIR keeps the files. `--dry` only exports, and needs transformers and no GPU; without it, files that
-DIR has are not made again, and a machine needs NumPy and the runtime alone. So for a GPU:
+DIR has are not made again, and a machine needs NumPy and the runtime alone, and torch for `copy` on
+a GPU. So for a GPU:
 
     python tests/torch/nets/paged_caches.py --target cuda:h200 --folder DIR --dry
     compute-sanitizer python tests/torch/nets/paged_caches.py --folder DIR --device cuda --check"""
@@ -89,7 +90,7 @@ class Program:
   """A session of a file, with the same functions for both. Pages are in an order of their own."""
 
   def __init__(self, path, device):
-    self.before = resident()
+    self.before, self.device = resident(), device
     program = husk.load(path, device)
     texts = program.metadata()
     described = json.loads(texts["husk.text.model"])
@@ -129,11 +130,19 @@ class Program:
     return self.session.verify(tokens, np.array(positions), seen)
 
   def copy(self, source, slot, count):
-    if self.pages is None:
-      self.session.copy(source, slot, 0, count)
-    else:
-      for pair in zip(*(self.seen([one], count)[0] for one in (source, slot)), strict=True):
-        self.session.copy(*map(int, pair))
+    calls = [(source, slot, 0, count)]
+    if self.pages is not None:
+      calls = zip(*(self.seen([one], count)[0].tolist() for one in (source, slot)), strict=True)
+    for call in calls:
+      self.session.copy(*call, out=self.place())
+
+  def place(self):
+    """Memory for the result of `copy`, of which NumPy has none on a GPU."""
+    if self.device == "cpu":
+      return np.zeros(1, np.int64)
+    import torch
+
+    return torch.zeros(1, dtype=torch.int64, device=self.device)
 
 
 def fill(program, used):

@@ -38,43 +38,34 @@ def expert_row(x, stack, scales, zeros, values, experts, scale, out, TIMES: tl.c
   column = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
   n = tl.minimum(column, N - 1)
   x += (row // TIMES) * K
+  SIDES: tl.constexpr = 1 if GATE == "" else 2
+  PIECES: tl.constexpr = 1 if REST == 0 else 2
   # All weights of the block are on their way before the first one is multiplied.
-  a = _read(stack, expert, n, is_here, 0, FIRST, K, EXPERT, COLUMN, ELEMENT, BITS)
-  a_scales = _read_groups(scales, expert, n, is_here, 0, FIRST, K, N, GATE, GROUP)
-  a_zeros = _read_groups(zeros, expert, n, is_here, 0, FIRST, K, N, GATE, GROUP)
-  if GATE != "":
-    b = _read(stack, expert, N + n, is_here, 0, FIRST, K, EXPERT, COLUMN, ELEMENT, BITS)
-    b_scales = _read_groups(scales, expert, N + n, is_here, 0, FIRST, K, N, GATE, GROUP)
-    b_zeros = _read_groups(zeros, expert, N + n, is_here, 0, FIRST, K, N, GATE, GROUP)
-  if REST > 0:
-    more_a = _read(stack, expert, n, is_here, FIRST, REST, K, EXPERT, COLUMN, ELEMENT, BITS)
-    more_a_scales = _read_groups(scales, expert, n, is_here, FIRST, REST, K, N, GATE, GROUP)
-    more_a_zeros = _read_groups(zeros, expert, n, is_here, FIRST, REST, K, N, GATE, GROUP)
-    if GATE != "":
-      more_b = _read(stack, expert, N + n, is_here, FIRST, REST, K, EXPERT, COLUMN, ELEMENT, BITS)
-      more_b_scales = _read_groups(scales, expert, N + n, is_here, FIRST, REST, K, N, GATE, GROUP)
-      more_b_zeros = _read_groups(zeros, expert, N + n, is_here, FIRST, REST, K, N, GATE, GROUP)
-  elements, square = _elements(x, scale, 0, FIRST, K)
-  result = _sum(_products(a, a_scales, a_zeros, elements, zeros, values, FIRST, K, GROUP, BITS,
-                          NUMBERS, x))
-  if GATE != "":
-    other = _sum(_products(b, b_scales, b_zeros, elements, zeros, values, FIRST, K, GROUP, BITS,
-                           NUMBERS, x))
-  if REST > 0:
-    elements, more = _elements(x, scale, FIRST, REST, K)
+  read = ()
+  for piece in tl.static_range(PIECES):
+    for side in tl.static_range(SIDES):
+      weights, of_lines, less = _read(
+          stack, scales, zeros, expert, side * N + n, is_here, FIRST * piece,
+          REST if piece else FIRST, K, SIDES * N, EXPERT, COLUMN, ELEMENT, BITS, GROUP)
+      read = read + (weights, of_lines, less)
+  sums = (0.0, 0.0)
+  square = 0.0
+  for piece in tl.static_range(PIECES):
+    even, odd, more = _elements(x, scale, None, FIRST * piece, REST if piece else FIRST, K, BITS)
     square += more
-    result += _sum(_products(more_a, more_a_scales, more_a_zeros, elements, zeros, values, REST, K,
-                             GROUP, BITS, NUMBERS, x))
-    if GATE != "":
-      other += _sum(_products(more_b, more_b_scales, more_b_zeros, elements, zeros, values, REST, K,
-                              GROUP, BITS, NUMBERS, x))
+    for side in tl.static_range(SIDES):
+      found = _products(read[0], read[1], read[2], even, odd, zeros, values, BITS, NUMBERS, x)
+      read = read[3:]
+      # The other side becomes the first one.
+      sums = (sums[1], sums[0] + tl.sum(found, 1))
+    if SIDES == 1:
+      sums = (sums[1], sums[0])
   if EPS >= 0:
     factor = tl.rsqrt(square / K + EPS)
-    result *= factor
-    if GATE != "":
-      other *= factor
+    sums = (sums[0] * factor, sums[1] * factor)
+  result = sums[0]
   if GATE != "":
-    result = _activated(result, GATE) * other
+    result = _activated(result, GATE) * sums[1]
   tl.store(out + row * N + column, result.to(out.dtype.element_ty), mask=column < N)
 
 
@@ -90,37 +81,24 @@ def experts_of_row(x, stack, scales, zeros, values, experts, weights, residual, 
   token = tl.program_id(0).to(tl.int64)
   column = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
   n = tl.minimum(column, N - 1)
+  PIECES: tl.constexpr = 1 if REST == 0 else 2
   # Products are added by place, and those of all places at the end.
-  for place in tl.static_range(TIMES):
-    row = token * TIMES + place
-    expert = tl.load(experts + row).to(tl.int64) - OFFSET
-    is_here = (expert >= 0) & (expert < COUNT)
-    expert = tl.where(is_here, expert, 0)
-    weight = tl.load(weights + row, mask=is_here, other=0.0).to(tl.float32)
-    a = _read(stack, expert, n, is_here, 0, FIRST, K, EXPERT, COLUMN, ELEMENT, BITS)
-    a_scales = _read_groups(scales, expert, n, is_here, 0, FIRST, K, N, "", GROUP)
-    a_zeros = _read_groups(zeros, expert, n, is_here, 0, FIRST, K, N, "", GROUP)
-    elements, _ = _elements(x + row * K, None, 0, FIRST, K)
-    part = _products(a, a_scales, a_zeros, elements * weight, zeros, values, FIRST, K, GROUP, BITS,
-                     NUMBERS, x)
-    if place == 0:
-      total = part
-    else:
-      total += part
-    if REST > 0:
-      a = _read(stack, expert, n, is_here, FIRST, REST, K, EXPERT, COLUMN, ELEMENT, BITS)
-      a_scales = _read_groups(scales, expert, n, is_here, FIRST, REST, K, N, "", GROUP)
-      a_zeros = _read_groups(zeros, expert, n, is_here, FIRST, REST, K, N, "", GROUP)
-      elements, _ = _elements(x + row * K, None, FIRST, REST, K)
-      part = _products(a, a_scales, a_zeros, elements * weight, zeros, values, REST, K, GROUP, BITS,
-                       NUMBERS, x)
-      if place == 0:
-        more_total = part
-      else:
-        more_total += part
-  result = _sum(total)
-  if REST > 0:
-    result += _sum(more_total)
+  result = 0.0
+  for piece in tl.static_range(PIECES):
+    total = 0.0
+    for place in tl.static_range(TIMES):
+      row = token * TIMES + place
+      expert = tl.load(experts + row).to(tl.int64) - OFFSET
+      is_here = (expert >= 0) & (expert < COUNT)
+      expert = tl.where(is_here, expert, 0)
+      weight = tl.load(weights + row, mask=is_here, other=0.0).to(tl.float32)
+      read, of_lines, less = _read(
+          stack, scales, zeros, expert, n, is_here, FIRST * piece, REST if piece else FIRST, K, N,
+          EXPERT, COLUMN, ELEMENT, BITS, GROUP)
+      even, odd, _ = _elements(x + row * K, None, weight, FIRST * piece, REST if piece else FIRST,
+                               K, BITS)
+      total += _products(read, of_lines, less, even, odd, zeros, values, BITS, NUMBERS, x)
+    result += tl.sum(total, 1)
   if residual is not None:
     result += tl.load(residual + (token * N + column), mask=column < N).to(tl.float32)
   tl.store(out + (token * N + column), result.to(out.dtype.element_ty), mask=column < N)
@@ -208,7 +186,10 @@ def _tile(x, stack, scales, zeros, values, expert, n, at, K: tl.constexpr, N: tl
       codes = tl.load(addresses)
     else:
       codes = tl.load(addresses, mask=(k < ALL)[None, :], other=0.0)
-    found = _numbers(codes, values, BITS, NUMBERS, x).to(tl.float32)
+    found, high = _numbers(codes, values, BITS, NUMBERS, x)
+    if BITS == 4:
+      found = tl.reshape(tl.join(found, high), (BLOCK_N, BLOCK_K))
+    found = found.to(tl.float32)
     # The groups of the tile, or the part of one.
     GROUPS: tl.constexpr = K // GROUP
     HERE: tl.constexpr = max(BLOCK_K // GROUP, 1)
@@ -224,108 +205,145 @@ def _tile(x, stack, scales, zeros, values, expert, n, at, K: tl.constexpr, N: tl
 
 
 @triton.jit
-def _read(stack, expert, n, is_here, FROM: tl.constexpr, SIZE: tl.constexpr, K: tl.constexpr,
-          EXPERT: tl.constexpr, COLUMN: tl.constexpr, ELEMENT: tl.constexpr, BITS: tl.constexpr):
-  """The elements FROM to FROM + SIZE of columns `n`, or the bytes of their codes. Those behind a
-  column are 0, and so are all unless `is_here`."""
-  BYTES: tl.constexpr = SIZE if BITS == 0 else SIZE * BITS // 8
-  BEGIN: tl.constexpr = FROM if BITS == 0 else FROM * BITS // 8
-  ALL: tl.constexpr = K if BITS == 0 else (K * BITS + 7) // 8
-  k = BEGIN + tl.arange(0, BYTES)
-  addresses = stack + expert * EXPERT + (
-      (n.to(tl.int64) * COLUMN)[:, None] + (k * ELEMENT)[None, :])
-  if BEGIN + BYTES <= ALL:
-    return tl.load(addresses, mask=is_here, other=0.0)
-  else:
-    return tl.load(addresses, mask=((k < ALL) & is_here)[None, :], other=0.0)
-
-
-@triton.jit
-def _read_groups(table, expert, n, is_here, FROM: tl.constexpr, SIZE: tl.constexpr,
-                 K: tl.constexpr, N: tl.constexpr, GATE: tl.constexpr, GROUP: tl.constexpr):
-  """The scales or zeros of the groups of these elements, of columns x groups, or those of whole
-  columns. Anything if there is no table."""
-  if table is None:
-    return n
-  else:
-    GROUPS: tl.constexpr = K // GROUP
-    SIDES: tl.constexpr = 2 if GATE != "" else 1
-    if GROUPS == 1:
-      g = tl.arange(0, 1)
-    else:
-      g = FROM // GROUP + tl.arange(0, SIZE // GROUP)
-    at = expert * (SIDES * N * GROUPS) + ((n.to(tl.int64) * GROUPS)[:, None] + g[None, :])
-    exists = ((g < GROUPS) & is_here)[None, :] & (n >= 0)[:, None]
-    return tl.load(table + at, mask=exists, other=0.0)
-
-
-@triton.jit
-def _elements(x, scale, FROM: tl.constexpr, SIZE: tl.constexpr, K: tl.constexpr):
-  """Elements of a row, times a norm's weight (None: 1), and the sum of their squares."""
-  k = FROM + tl.arange(0, SIZE)
-  if FROM + SIZE <= K:
-    elements = tl.load(x + k).to(tl.float32)
-  else:
-    elements = tl.load(x + k, mask=k < K, other=0.0).to(tl.float32)
-  square = tl.sum(elements * elements, 0)
-  if scale is not None:
-    elements *= tl.load(scale + k, mask=k < K, other=0.0).to(tl.float32)
-  return elements, square
-
-
-@triton.jit
-def _products(weights, scale, zero, elements, zeros, values, SIZE: tl.constexpr, K: tl.constexpr,
-              GROUP: tl.constexpr, BITS: tl.constexpr, NUMBERS: tl.constexpr, x):
-  """Products of columns with the elements of a row of `x`: columns x elements, or columns x
-  groups."""
+def _read(stack, scales, zeros, expert, n, is_here, FROM: tl.constexpr, SIZE: tl.constexpr,
+          K: tl.constexpr, COLUMNS: tl.constexpr, EXPERT: tl.constexpr, COLUMN: tl.constexpr,
+          ELEMENT: tl.constexpr, BITS: tl.constexpr, GROUP: tl.constexpr):
+  """The elements FROM to FROM + SIZE of columns `n` of a matrix that has COLUMNS, or their codes, as
+  columns x lines x 16 bytes, and the scales and zeros of these lines, which are anything if there
+  are none. What is behind a column is 0, and so is all unless `is_here`."""
+  matrix = stack + expert * EXPERT
+  n = n.to(tl.int64)
   if BITS == 0:
-    return weights.to(tl.float32) * elements[None, :]
-  else:
-    COLUMNS: tl.constexpr = weights.shape[0]
-    HERE: tl.constexpr = 1 if GROUP >= K else SIZE // GROUP
-    found = _numbers(weights, values, BITS, NUMBERS, x)
-    products = tl.reshape(found.to(tl.float32) * elements[None, :],
-                          (COLUMNS, HERE, SIZE // HERE))
-    if HERE == 1:
-      if zeros is not None:
-        products -= zero.to(tl.float32)[:, :, None] * elements[None, None, :]
-      return tl.reshape(products * scale.to(tl.float32)[:, :, None], (COLUMNS, SIZE))
+    k = FROM + tl.arange(0, SIZE)
+    addresses = matrix + ((n * COLUMN)[:, None] + (k * ELEMENT)[None, :])
+    if FROM + SIZE <= K:
+      weights = tl.load(addresses, mask=is_here, other=0.0)
     else:
-      sums = tl.sum(products, 2)
-      if zeros is not None:
-        of_groups = tl.sum(tl.reshape(elements, (HERE, SIZE // HERE)), 1)
-        sums -= zero.to(tl.float32) * of_groups[None, :]
-      return sums * scale.to(tl.float32)
+      weights = tl.load(addresses, mask=((k < K) & is_here)[None, :], other=0.0)
+    return weights, n, n
+  else:
+    k = _bytes(FROM, SIZE, BITS)
+    addresses = matrix + ((n * COLUMN)[:, None, None] + k[None, :, :])
+    if FROM + SIZE <= K:
+      codes = tl.load(addresses, mask=is_here, other=0.0)
+    else:
+      codes = tl.load(addresses, mask=((k < K * BITS // 8) & is_here)[None, :, :], other=0.0)
+    OF_A_LINE: tl.constexpr = 128 // BITS
+    LINES: tl.constexpr = SIZE // OF_A_LINE
+    GROUPS: tl.constexpr = K // GROUP
+    line = FROM // OF_A_LINE + tl.arange(0, LINES)
+    if GROUPS == 1:
+      g = line * 0
+    else:
+      g = line // (GROUP // OF_A_LINE)
+    at = expert * (COLUMNS * GROUPS) + ((n * GROUPS)[:, None] + g[None, :])
+    exists = ((line < K // OF_A_LINE) & is_here)[None, :] & (n >= 0)[:, None]
+    of_lines = tl.load(scales + at, mask=exists, other=0.0)
+    if zeros is None:
+      return codes, of_lines, n
+    else:
+      return codes, of_lines, tl.load(zeros + at, mask=exists, other=0.0)
 
 
 @triton.jit
-def _sum(products):
-  return tl.sum(products, 1)
+def _bytes(FROM: tl.constexpr, SIZE: tl.constexpr, BITS: tl.constexpr):
+  """The places of the bytes of elements in a column of codes: lines x 16."""
+  LINES: tl.constexpr = SIZE * BITS // 128
+  line = FROM * BITS // 128 + tl.arange(0, LINES)
+  return line[:, None] * 16 + tl.arange(0, 16)[None, :]
+
+
+@triton.jit
+def _elements(x, scale, weight, FROM: tl.constexpr, SIZE: tl.constexpr, K: tl.constexpr,
+              BITS: tl.constexpr):
+  """Elements of a row, times those of a norm's weight (None: 1) and a number (None: 1), and the sum
+  of their squares before. Those for codes of 4 bits are the even ones and the odd ones, others are
+  the first result alone."""
+  if BITS == 0:
+    k = FROM + tl.arange(0, SIZE)
+    even = tl.load(x + k, mask=k < K, other=0.0).to(tl.float32)
+    odd = even
+    square = tl.sum(even * even, 0)
+  elif BITS == 8:
+    k = _bytes(FROM, SIZE, BITS)
+    even = tl.load(x + k, mask=k < K, other=0.0).to(tl.float32)
+    odd = even
+    square = tl.sum(tl.sum(even * even, 1), 0)
+  else:
+    k = _bytes(FROM, SIZE, BITS)
+    even, odd = _pairs(x, k, K)
+    square = tl.sum(tl.sum(even * even + odd * odd, 1), 0)
+  if scale is not None:
+    if BITS == 4:
+      of_even, of_odd = _pairs(scale, k, K)
+      even *= of_even
+      odd *= of_odd
+    else:
+      even *= tl.load(scale + k, mask=k < K, other=0.0).to(tl.float32)
+  if weight is not None:
+    even *= weight
+    odd *= weight
+  return even, odd, square
+
+
+@triton.jit
+def _pairs(x, k, K: tl.constexpr):
+  """The elements 2 k and 2 k + 1 of a row."""
+  if x.dtype.element_ty == tl.float32:
+    even = tl.load(x + 2 * k, mask=2 * k < K, other=0.0)
+    odd = tl.load(x + 2 * k + 1, mask=2 * k < K, other=0.0)
+    return even, odd
+  else:
+    both = tl.load(x.to(tl.pointer_type(tl.int32)) + k, mask=2 * k < K, other=0)
+    even = (both & 65535).to(tl.int16).to(x.dtype.element_ty, bitcast=True)
+    odd = (both >> 16).to(tl.int16).to(x.dtype.element_ty, bitcast=True)
+    return even.to(tl.float32), odd.to(tl.float32)
+
+
+@triton.jit
+def _products(weights, scale, zero, even, odd, zeros, values, BITS: tl.constexpr,
+              NUMBERS: tl.constexpr, x):
+  """Products of columns with the elements of a row of `x`: columns x elements, or columns x
+  lines."""
+  if BITS == 0:
+    return weights.to(tl.float32) * even[None, :]
+  else:
+    if BITS == 8:
+      number, _ = _numbers(weights, values, BITS, NUMBERS, x)
+      sums = tl.sum(number.to(tl.float32) * even[None, :, :], 2)
+      total = even
+    else:
+      low, high = _numbers(weights, values, BITS, NUMBERS, x)
+      products = low.to(tl.float32) * even[None, :, :] + high.to(tl.float32) * odd[None, :, :]
+      sums = tl.sum(products, 2)
+      total = even + odd
+    if zeros is not None:
+      sums -= zero.to(tl.float32) * tl.sum(total, 1)[None, :]
+    return sums * scale.to(tl.float32)
 
 
 @triton.jit
 def _numbers(codes, values, BITS: tl.constexpr, NUMBERS: tl.constexpr, x):
-  """The numbers of codes, columns x elements, of the type of `x` if there are instructions."""
-  COLUMNS: tl.constexpr = codes.shape[0]
-  BYTES: tl.constexpr = codes.shape[1]
+  """The numbers of codes, of the type of `x` if there are instructions: those of the low halves of
+  bytes and those of the high ones, or twice those of bytes."""
   if BITS == 8:
     if NUMBERS == "":
-      return codes.to(tl.float32)
+      low = codes.to(tl.float32)
     else:
-      return tl.inline_asm_elementwise(NUMBERS, "=r,=r,r", [codes], dtype=x.dtype.element_ty,
-                                       is_pure=True, pack=4)
+      low = tl.inline_asm_elementwise(NUMBERS, "=r,=r,r", [codes], dtype=x.dtype.element_ty,
+                                      is_pure=True, pack=4)
+    high = low
+  elif values is not None:
+    low = tl.load(values + (codes & 15).to(tl.int32)).to(tl.float32)
+    high = tl.load(values + (codes >> 4).to(tl.int32)).to(tl.float32)
+  elif NUMBERS == "":
+    low = (codes & 15).to(tl.float32) - 8.0
+    high = (codes >> 4).to(tl.float32) - 8.0
   else:
-    if values is not None:
-      low = tl.load(values + (codes & 15).to(tl.int32)).to(tl.float32)
-      high = tl.load(values + (codes >> 4).to(tl.int32)).to(tl.float32)
-    elif NUMBERS == "":
-      low = (codes & 15).to(tl.float32) - 8.0
-      high = (codes >> 4).to(tl.float32) - 8.0
-    else:
-      low, high = tl.inline_asm_elementwise(NUMBERS, "=r,=r,=r,=r,r", [codes],
-                                            dtype=(x.dtype.element_ty, x.dtype.element_ty),
-                                            is_pure=True, pack=4)
-    return tl.reshape(tl.join(low, high), (COLUMNS, 2 * BYTES))
+    low, high = tl.inline_asm_elementwise(NUMBERS, "=r,=r,=r,=r,r", [codes],
+                                          dtype=(x.dtype.element_ty, x.dtype.element_ty),
+                                          is_pure=True, pack=4)
+  return low, high
 
 
 @triton.jit

@@ -198,7 +198,7 @@ def _of_codes(node: torch.fx.Node) -> _Product | None:
   if (
     groups * call.group != k
     or not (groups == 1 or is_part)
-    or k * call.bits % 8
+    or k * call.bits % 128
     or str(codes) not in _CODES
     or not all(one is None or one.meta["val"].is_contiguous() for one in tensors)
   ):

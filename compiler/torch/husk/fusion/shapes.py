@@ -31,14 +31,20 @@ def is_shape(node: torch.fx.Node) -> bool:
 
 
 def rows_below(node: torch.fx.Node) -> torch.fx.Node:
-  """What lies below other shapes of a tensor of the same rows: its last dimension keeps its size,
-  or gets one of size 1 behind it."""
+  """What lies below other shapes of a tensor of the same rows: those whose last dimension has as
+  many elements, but for one of size 1 behind it."""
   while is_shape(node):
     below: Any = node.args[0]
-    if below.meta["val"].shape[-1] not in node.meta["val"].shape[-2:]:
+    if _row(below) != _row(node):
       break
     node = below
   return node
+
+
+def _row(node: torch.fx.Node) -> Any:
+  """The elements of a row."""
+  shape = node.meta["val"].shape
+  return shape[-2] if len(shape) > 1 and shape[-1] == 1 else shape[-1] if shape else 1
 
 
 def only_user(node: torch.fx.Node) -> torch.fx.Node | None:
