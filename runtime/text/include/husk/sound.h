@@ -58,7 +58,7 @@ HUSK_API husk_status husk_sound_get(const husk_sound* sound, husk_sound_format* 
                                     husk_error* error);
 
 /** Computes the log-mel spectrogram of a sound: for each column the energy in each band of
- * frequencies, as a logarithm. A second of sound takes about 5 milliseconds.
+ * frequencies, as a logarithm.
  * @param sound is not changed
  * @param samples the sound, with one channel, from -1 to 1
  * @param count how many samples there are

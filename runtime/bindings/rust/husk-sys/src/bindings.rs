@@ -1,6 +1,6 @@
 // The C interface of Husk, written by runtime/bindings/abi/describe.py from the headers.
-// husk.h, op.h, types.h, ports.h, port_host.h, port_cuda.h, ops.h, weights.h, text.h, generate.h and
-// sound.h describe what stands here.
+// husk.h, op.h, types.h, ports.h, port_host.h, port_cuda.h, ops.h, weights.h, text.h, generate.h
+// and sound.h describe what stands here.
 
 use std::os::raw::{c_char, c_void};
 
