@@ -31,6 +31,9 @@ struct ModelFile {
   const char* encoder_entry = nullptr;  // of the metadata, if it is not that of `encoder`
 };
 
+// The bytes of the file.
+std::vector<uint8_t> artifact_of(const ModelFile& file);
+
 class LoadedModel {
  public:
   explicit LoadedModel(const ModelFile& file = {});
