@@ -437,7 +437,7 @@ std::string hir(const ModelFile& file) {
                     {"width", +LM_WIDTH}};
       if (file.images == LM_TWO_WAY) image["two_way"] = true;
       if (file.images == LM_GRID) image["grid"] = {+LM_GRID_ROWS, +LM_GRID_COLUMNS};
-      model["image"] = image;
+      model["image"] = file.image_entry ? Json::parse(file.image_entry) : image;
     }
     if (file.encoder) {
       model["encoder"] = {{"positions", +LM_SOURCE}, {"start", {9, 10}}};
