@@ -1,5 +1,6 @@
 //! What the feature `text` does with files that have an encoder, with sound, and with a program
-//! that is no language model. tests/python/test_text.py runs the example with a decoder alone.
+//! that is no language model. tests/python/test_text_programs.py runs the example with a decoder
+//! alone.
 #![cfg(feature = "text")]
 
 use std::path::PathBuf;
