@@ -237,14 +237,11 @@ class Model:
 
   def _parts(self, request: Request) -> Iterator[str]:
     try:
-      while not request.done:
+      while True:
+        yield from request.parts()
+        if request.done:
+          return
         self.step()
-        if part := request.take():
-          yield part
-      if part := request.take():
-        yield part
-      if request.error is not None:
-        raise request.error
     finally:
       request.cancel()
 
@@ -314,14 +311,12 @@ class Model:
     cancels its request. `step` and what calls it must not run at the same time."""
     request = self.submit(prompt, **settings)
     try:
-      while not request.done:
-        await self._next_step()
-        if part := request.take():
+      while True:
+        for part in request.parts():
           yield part
-      if part := request.take():
-        yield part
-      if request.error is not None:
-        raise request.error
+        if request.done:
+          return
+        await self._next_step()
     finally:
       if self._stepping is None:
         request.cancel()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from .images import PromptImages
@@ -159,6 +159,13 @@ class Request:
     text = self._text[self._given : self._safe]
     self._given = self._safe
     return text
+
+  def parts(self) -> Iterator[str]:
+    """What `take` gives, if that is not empty. Raises the error of a request that has failed."""
+    if part := self.take():
+      yield part
+    if self.error is not None:
+      raise self.error
 
   def add(
     self, token: int, logprob: float | None, room: int, top: dict[int, float] | None = None
