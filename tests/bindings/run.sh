@@ -54,6 +54,7 @@ fi
 
 python3 schema/dtypes.py --check
 python3 schema/activations.py --check
+python3 schema/adapters.py --check
 python3 schema/cpus.py --check
 python3 runtime/bindings/abi/describe.py --check
 python3 tests/bindings/test_compare.py >"$build/rust/compare.log" 2>&1 ||
