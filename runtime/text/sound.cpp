@@ -14,7 +14,7 @@ using namespace husk::text;  // NOLINT: the C functions below are those of this 
 
 namespace {
 
-constexpr double kMost = 1 << 30;     // of the numbers of samples
+constexpr double kMost = 1 << 30;     // of the numbers of samples, and of factors
 constexpr double kMostWindow = 8192;  // samples that one transform takes
 constexpr double kFloor = 1e-10;      // the least energy of a band
 constexpr double kRange = 8;          // decades below the loudest band that count
@@ -97,7 +97,9 @@ Status husk_sound::read_bands(const Json& json, husk_error* error) {
                        static_cast<size_t>(row->number) - 1};
     if (first < 0 || band.first + band.count > frequencies) return wrong_sound(error, "filters");
     for (one = json.after(one); one != json.end(row); one = json.after(one)) {
-      if (one->kind != JsonKind::number) return wrong_sound(error, "filters");
+      const bool is_factor = one->kind == JsonKind::number && one->number >= 0 &&
+                             one->number <= kMost;
+      if (!is_factor) return wrong_sound(error, "filters");
       HUSK_TRY(factors_.push(one->number, error));
     }
     HUSK_TRY(bands.push(band, error));
