@@ -161,18 +161,8 @@ struct Adapters::Settings {
     static constexpr struct {
       const char *name, *what;
     } others[] = {
-        {"use_dora", "DoRA (use_dora)"},
-        {"modules_to_save", "layers of its own (modules_to_save)"},
-        {"lora_bias", "biases (lora_bias)"},
-        {"layer_replication", "copies of layers (layer_replication)"},
-        {"target_parameters", "changes of parameters that are no layers (target_parameters)"},
-        {"trainable_token_indices", "tokens of its own (trainable_token_indices)"},
-        {"alora_invocation_tokens", "a beginning within the text (alora_invocation_tokens)"},
-        {"use_qalora", "pooled inputs (use_qalora)"},
-        {"use_bdlora", "matrices of blocks (use_bdlora)"},
-        {"arrow_config", "a router (arrow_config)"},
-        {"kasa_config", "singular values (kasa_config)"},
-        {"monteclora_config", "random samples (monteclora_config)"},
+#define HUSK_PEFT_SETTING(name, what) {#name, #what " (" #name ")"},
+#include <adapters.def>
     };
     for (const auto& other : others) {
       if (asks(json.member(root, other.name))) return unsupported(error, other.what);
@@ -184,7 +174,10 @@ struct Adapters::Settings {
     const JsonValue* initial = json.member(root, "init_lora_weights");
     if (initial && initial->kind == JsonKind::string) {
       const Span name = json.text(initial);
-      static constexpr const char* kinds[] = {"pissa", "olora", "corda", "loftq", "lora_ga"};
+      static constexpr const char* kinds[] = {
+#define HUSK_PEFT_INITIAL(name) #name,
+#include <adapters.def>
+      };
       for (const char* changing : kinds) {
         if (!begins_with(name, changing)) continue;
         return fail(error, HUSK_UNSUPPORTED,
@@ -264,9 +257,9 @@ Status Adapters::open(husk_program* program, int64_t adapter_count, int64_t larg
 Status Adapters::read_entry(Span name, const Json& json, const JsonValue* value, Span data,
                             List<Pair>& pairs, husk_error* error) const {
   const Printed printed(name);
-  if (contains(name, "lora_magnitude_vector")) return unsupported(error, "DoRA");
-  if (contains(name, "lora_embedding_")) return unsupported(error, "matrices of an embedding");
-  if (contains(name, "lora_B.bias")) return unsupported(error, "biases (lora_bias)");
+#define HUSK_PEFT_TENSOR(part, what) \
+  if (contains(name, #part)) return unsupported(error, #what);
+#include <adapters.def>
   Span layer = name;
   const bool is_weight = begins_with(name, kPrefix) && strip_end(layer, Span(kWeight));
   const bool is_a = is_weight && strip_end(layer, Span(kA));

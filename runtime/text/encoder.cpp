@@ -2,48 +2,23 @@
 
 #include <math.h>
 
+#include "text/entry.h"
+
 namespace husk::text {
 
-namespace {
-
-constexpr double kMost = 1 << 30;
-
-Status wrong_encoder(husk_error* error, const char* name) {
-  return fail(error, HUSK_INVALID_FILE,
-              "the metadata husk.text.model describes an encoder with a wrong `%s`: export the "
-              "model again",
-              name);
-}
-
-}  // namespace
-
 Status EncoderKind::read(const Json& json, husk_error* error) {
-  const JsonValue* encoder = json.member(json.root(), "encoder");
-  if (!encoder) return Status::ok;
-  const JsonValue* found = json.member(encoder, "positions");
-  positions = found ? whole(*found, kMost) : 0;
-  if (positions < 1) return wrong_encoder(error, "positions");
-  const JsonValue* tokens = json.member(encoder, "start");
-  if (!tokens || tokens->kind != JsonKind::array) return wrong_encoder(error, "start");
+  const Entry encoder(json, "encoder", "an encoder", error);
+  if (!encoder.exists()) return Status::ok;
+  HUSK_TRY(encoder.number("positions", 1, positions));
+  const JsonValue* tokens = encoder.member("start");
+  if (!tokens || tokens->kind != JsonKind::array) return encoder.wrong("start");
   for (const JsonValue* one = json.first(tokens); one != json.end(tokens); one = json.after(one)) {
-    const int64_t token = whole(*one, kMost);
-    if (token < 0) return wrong_encoder(error, "start");
+    const int64_t token = whole(*one, Entry::kMost);
+    if (token < 0) return encoder.wrong("start");
     HUSK_TRY(start.push(static_cast<int32_t>(token), error));
   }
-  if (start.empty()) return wrong_encoder(error, "start");
-  const JsonValue* list = json.member(encoder, "shape");
-  if (!list) return Status::ok;
-  if (list->kind != JsonKind::array) return wrong_encoder(error, "shape");
-  features = 1;
-  for (const JsonValue* one = json.first(list); one != json.end(list); one = json.after(one)) {
-    const int64_t size = whole(*one, kMost);
-    if (size < 1 || __builtin_mul_overflow(features, size, &features) ||
-        features > (int64_t{1} << 40)) {
-      return wrong_encoder(error, "shape");
-    }
-    HUSK_TRY(shape.push(size, error));
-  }
-  return shape.empty() ? wrong_encoder(error, "shape") : Status::ok;
+  if (start.empty()) return encoder.wrong("start");
+  return encoder.member("shape") ? encoder.sizes("shape", shape, features) : Status::ok;
 }
 
 Status Source::read_tokens(const EncoderKind& kind, List<int32_t>& prompt, husk_error* error) {

@@ -1,56 +1,26 @@
 #include "text/images.h"
 
+#include "text/entry.h"
+
 namespace husk::text {
 
-namespace {
-
-constexpr double kMost = 1 << 30;
-
-Status wrong_image(husk_error* error, const char* name) {
-  return fail(error, HUSK_INVALID_FILE,
-              "the metadata husk.text.model describes images with a wrong `%s`: export the model "
-              "again",
-              name);
-}
-
-Status read_number(const Json& json, const JsonValue* image, const char* name, int64_t& to,
-                   husk_error* error) {
-  const JsonValue* found = json.member(image, name);
-  to = found ? whole(*found, kMost) : -1;
-  return to < 0 ? wrong_image(error, name) : Status::ok;
-}
-
-}  // namespace
-
 Status ImageKind::read(const Json& json, husk_error* error) {
-  const JsonValue* image = json.member(json.root(), "image");
-  if (!image) return Status::ok;
-  HUSK_TRY(read_number(json, image, "token", token, error));
-  HUSK_TRY(read_number(json, image, "rows", rows, error));
-  HUSK_TRY(read_number(json, image, "width", width, error));
-  if (rows < 2) return wrong_image(error, "rows");
-  if (width < 1) return wrong_image(error, "width");
-  const JsonValue* list = json.member(image, "shape");
-  if (!list || list->kind != JsonKind::array) return wrong_image(error, "shape");
-  pixels = 1;
-  for (const JsonValue* one = json.first(list); one != json.end(list); one = json.after(one)) {
-    const int64_t size = whole(*one, kMost);
-    if (size < 1 || __builtin_mul_overflow(pixels, size, &pixels) || pixels > (int64_t{1} << 40)) {
-      return wrong_image(error, "shape");
-    }
-    HUSK_TRY(shape.push(size, error));
-  }
-  two_way = json.has_true(image, "two_way");
-  const JsonValue* grid = json.member(image, "grid");
+  const Entry image(json, "image", "images", error);
+  if (!image.exists()) return Status::ok;
+  HUSK_TRY(image.number("token", 0, token));
+  HUSK_TRY(image.number("rows", 2, rows));
+  HUSK_TRY(image.number("width", 1, width));
+  HUSK_TRY(image.sizes("shape", shape, pixels));
+  const JsonValue* truth = image.member("two_way");
+  two_way = truth && truth->kind == JsonKind::boolean && truth->truth;
+  const JsonValue* grid = image.member("grid");
   if (!grid) return Status::ok;
-  if (grid->kind != JsonKind::array || grid->number != 2 || two_way) {
-    return wrong_image(error, "grid");
-  }
-  grid_rows = whole(*json.first(grid), kMost);
-  grid_columns = whole(*json.after(json.first(grid)), kMost);
+  if (grid->kind != JsonKind::array || grid->number != 2 || two_way) return image.wrong("grid");
+  grid_rows = whole(*json.first(grid), Entry::kMost);
+  grid_columns = whole(*json.after(json.first(grid)), Entry::kMost);
   return grid_rows > 0 && grid_columns > 0 && grid_rows * grid_columns == rows
              ? Status::ok
-             : wrong_image(error, "grid");
+             : image.wrong("grid");
 }
 
 Status PromptImages::read(const ImageKind& kind, List<int32_t>& prompt, const float* embeddings,

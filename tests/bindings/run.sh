@@ -54,6 +54,7 @@ fi
 
 python3 schema/dtypes.py --check
 python3 schema/activations.py --check
+python3 schema/adapters.py --check
 python3 schema/cpus.py --check
 python3 runtime/bindings/abi/describe.py --check
 python3 tests/bindings/test_compare.py >"$build/rust/compare.log" 2>&1 ||
@@ -64,7 +65,12 @@ cd "$rust"
 cargo fmt --check
 export RUSTFLAGS=-Dwarnings
 features=()   # libhusk_text is left out of a build without PCRE2 or utf8proc
-[[ ! -e $build/lib/libhusk_text.so ]] || features=(--features text)
+if [[ -e $build/lib/libhusk_text.so ]]; then
+  features=(--features text)
+  export HUSK_TEST_MODELS=$build/rust/models
+  mkdir -p "$HUSK_TEST_MODELS"
+  "$build/bin/husk_text_models" "$HUSK_TEST_MODELS"
+fi
 cargo test --offline -q "${features[@]}" 2>&1 | tee "$build/rust/test.log"
 cd "$OLDPWD/runtime/bindings/go"
 unformatted=$(gofmt -l .)

@@ -1,7 +1,9 @@
-// Fuzzes tokenizers. The input is the content of a tokenizer.json, and after a zero byte a text. A
-// file that is no tokenizer must give an error that names what is wrong. With a tokenizer, a text
-// gives tokens that exist, the same number of them whatever memory there is, and tokens give a text
-// in UTF-8, the same whether the special ones are asked for one by one or together.
+// Fuzzes tokenizers, forms of chats and entries about sound. The input is the content of one of
+// them, and after a zero byte a text. A file that is no tokenizer must give an error that names
+// what is wrong. With a tokenizer, a text gives tokens that exist, the same number of them whatever
+// memory there is, and tokens give a text in UTF-8, the same whether the special ones are asked for
+// one by one or together. Features of sound are finite.
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -9,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include <husk/sound.h>
 #include <husk/text.h>
 
 #include "text/utf8.h"
@@ -19,6 +22,7 @@ struct Release {
   void operator()(husk_tokenizer* tokenizer) const { husk_tokenizer_release(tokenizer); }
   void operator()(husk_text_decoder* decoder) const { husk_text_decoder_release(decoder); }
   void operator()(husk_chat* chat) const { husk_chat_release(chat); }
+  void operator()(husk_sound* sound) const { husk_sound_release(sound); }
 };
 template <class T>
 using Handle = std::unique_ptr<T, Release>;
@@ -89,6 +93,24 @@ void chat(const char* json, size_t bytes) {
   (void)husk_chat_text(created, &text, &size, nullptr);
 }
 
+void sound(const char* json, size_t bytes) {
+  husk_sound* created = nullptr;
+  if (husk_sound_create(json, bytes, &created, nullptr) != HUSK_OK) return;
+  const Handle<husk_sound> owner(created);
+  husk_sound_format format = HUSK_SOUND_FORMAT_INIT;
+  if (husk_sound_get(created, &format, nullptr) != HUSK_OK) defect("sound", "it has no format");
+  constexpr size_t kColumns = 3;
+  std::vector<float> samples(700), features(format.bins * kColumns);
+  for (size_t i = 0; i < samples.size(); ++i) samples[i] = static_cast<float>(i % 17) / 16 - 0.5f;
+  if (husk_sound_features(created, samples.data(), samples.size(), kColumns, features.data(),
+                          nullptr) != HUSK_OK) {
+    return;
+  }
+  for (const float one : features) {
+    if (!std::isfinite(one)) defect("features", "one is not finite");
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -99,6 +121,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::vector<char> file(json, json + length);
   const std::vector<char> text(json + (zero ? length + 1 : length), json + size);
   chat(file.data(), file.size());
+  sound(file.data(), file.size());
   husk_error error = {};
   husk_tokenizer* created = nullptr;
   if (husk_tokenizer_create(file.data(), file.size(), &created, &error) != HUSK_OK) {

@@ -1,8 +1,8 @@
-// Runs the fuzzer of tokenizers without libFuzzer, on the tokenizers of tests/text/golden.json and
-// on mutants of them, which a fixed seed determines: parts of the JSON are removed, repeated, moved
-// and replaced by those of other tokenizers, and numbers, characters and bytes change. The texts
-// are those of golden.json and mutants of them. With FOLDER, the program writes the tokenizers
-// there, as seeds of libFuzzer.
+// Runs the fuzzer of tokenizers without libFuzzer, on the tokenizers of tests/text/golden.json, an
+// entry about sound, and mutants of them, which a fixed seed determines: parts of the JSON are
+// removed, repeated, moved and replaced by those of other tokenizers, and numbers, characters and
+// bytes change. The texts are those of golden.json and mutants of them. With FOLDER, the program
+// writes the tokenizers there, as seeds of libFuzzer.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -105,6 +105,8 @@ int main(int argc, char** argv) {
     tokenizers.push_back(fields);
     for (const Json& one : kind["cases"]) texts.push_back(one["text"]);
   }
+  tokenizers.push_back(Json::parse(R"({"rate":16000,"samples":480,"window":60,"hop":16,)"
+                                   R"("filters":[[0,0.5,1.5,0.25],[2],[3,1,1e-3],[29,0.125,2]]})"));
   for (const Json& one : tokenizers) {
     const std::string whole = one.dump();
     for (const std::string& text : texts) run(whole, text);

@@ -18,7 +18,7 @@ from husk.language import adapters as exported_adapters
 from husk.language import exporting
 from husk.quantized import schemes
 from husk.text import adapters
-from test_text import generated_in_c, host_target, program_output, tokenizer_json
+from text_file import generated_in_c, host_target, program_output, tokenizer_json
 
 MOST, SLOTS, COUNT, RANK = 40, 3, 3, 4
 PREFIX = "base_model.model."

@@ -14,7 +14,7 @@ from husk import __main__ as command
 from husk import tools
 from husk.errors import Unsupported
 from husk.language import exporting, paging
-from test_text import host_target
+from text_file import host_target
 
 MOST, SLOTS, PAGES = 150, 3, 5
 FEATURES = ("copy", "controls", "verify", "embed")

@@ -6,116 +6,28 @@
 #include <map>
 #include <thread>
 
+#include "adapter_files.h"
 #include "base/halves.h"
 #include "requests.h"
 
-#include <nlohmann/json.hpp>
-
 namespace {
 
+using husk::test::Adapter;
 using husk::test::Answer;
+using husk::test::first_layer;
 using husk::test::Generator;
 using husk::test::LoadedModel;
 using husk::test::right_text;
 using husk::test::run;
+using husk::test::safetensors;
+using husk::test::second_layer;
 using husk::test::submit;
+using husk::test::Tensor;
+using husk::test::Tensors;
 using husk::test::Text;
 using husk::test::Wanted;
+using husk::test::with_header;
 using Json = nlohmann::json;
-
-const std::string layer = "base_model.model.layer", other = "base_model.model.other";
-
-struct Tensor {
-  std::vector<int64_t> shape;
-  std::vector<float> numbers;
-  std::string type = "F32";
-};
-using Tensors = std::map<std::string, Tensor>;
-
-std::string bytes_of(const Tensor& tensor) {
-  std::string result;
-  for (const float number : tensor.numbers) {
-    const uint16_t half = tensor.type == "F16" ? husk::to_half(number) : husk::to_bfloat16(number);
-    const void* from = tensor.type == "F32" ? static_cast<const void*>(&number) : &half;
-    result.append(static_cast<const char*>(from), tensor.type == "F32" ? 4 : 2);
-  }
-  return result;
-}
-
-std::string with_header(const std::string& header, const std::string& data) {
-  std::string result;
-  for (uint64_t size = header.size(), i = 0; i < 8; ++i) {
-    result += static_cast<char>(size >> 8 * i & 0xFF);
-  }
-  return result + header + data;
-}
-
-// The content of a safetensors file.
-std::string safetensors(const Tensors& tensors) {
-  Json header = {{"__metadata__", {{"format", "pt"}}}};
-  std::string data;
-  for (const auto& [name, tensor] : tensors) {
-    const std::string bytes = bytes_of(tensor);
-    header[name] = {{"dtype", tensor.type},
-                    {"shape", tensor.shape},
-                    {"data_offsets", {data.size(), data.size() + bytes.size()}}};
-    data += bytes;
-  }
-  return with_header(header.dump(), data);
-}
-
-// An adapter of both layers. Numbers are small integers, whose products every type has exactly.
-struct Adapter {
-  Tensors tensors;
-  Json config = {{"peft_type", "LORA"}, {"r", 2}, {"lora_alpha", 4}, {"bias", "none"}};
-
-  explicit Adapter(int seed, int64_t rank = 2, const std::string& type = "F32") {
-    uint32_t state = static_cast<uint32_t>(seed);
-    const auto add = [&](const std::string& name, int64_t rows, int64_t columns) {
-      Tensor tensor{{rows, columns}, {}, type};
-      for (int64_t i = 0; i < rows * columns; ++i) {
-        state = state * 1664525 + 1013904223;
-        tensor.numbers.push_back(static_cast<float>(state >> 28) - 7);
-      }
-      tensors[name + ".weight"] = tensor;
-    };
-    config["r"] = rank;
-    add(layer + ".lora_A", rank, LM_INPUTS);
-    add(layer + ".lora_B", LM_OUTPUTS, rank);
-    add(other + ".lora_A", rank, LM_OTHER_INPUTS);
-    add(other + ".lora_B", LM_OTHER_OUTPUTS, rank);
-  }
-
-  std::string weights() const { return safetensors(tensors); }
-
-  // The number that the model has of the adapter, with scales of the two layers.
-  int32_t salt(float scale, float other_scale) const {
-    const auto product = [&](const std::string& name, float factor) {
-      const auto a = tensors.find(name + ".lora_A.weight");
-      const auto b = tensors.find(name + ".lora_B.weight");
-      std::vector<float> result(LM_INPUTS * LM_OUTPUTS);
-      if (a == tensors.end()) return result;
-      const auto inputs = static_cast<size_t>(a->second.shape[1]);
-      const auto outputs = static_cast<size_t>(b->second.shape[0]);
-      const auto rank = static_cast<size_t>(a->second.shape[0]);
-      for (size_t o = 0; o < outputs; ++o) {
-        for (size_t i = 0; i < inputs; ++i) {
-          for (size_t k = 0; k < rank; ++k) {
-            result[o * inputs + i] += factor * b->second.numbers[o * rank + k] *
-                                      a->second.numbers[k * inputs + i];
-          }
-        }
-      }
-      return result;
-    };
-    return lm_salt(product(layer, scale).data(), product(other, other_scale).data());
-  }
-  // With the scale lora_alpha / r.
-  int32_t salt() const {
-    const auto scale = config["lora_alpha"].get<float>() / config["r"].get<float>();
-    return salt(scale, scale);
-  }
-};
 
 const LoadedModel& model() {
   static const LoadedModel loaded({.has_adapters = true});
@@ -232,13 +144,13 @@ TEST(Adapters, scales_ranks_and_types) {
   patterns.config["alpha_pattern"] = {{"her", 100}, {"other", 16}, {"layer", 1}};
   expect(patterns, patterns.salt(0.5f, 8));
   Adapter ranks(7, 1);
-  ranks.tensors[other + ".lora_A.weight"] = {{2, 2}, {1, 2, 3, 4}};
-  ranks.tensors[other + ".lora_B.weight"] = {{1, 2}, {5, 6}};
+  ranks.tensors[second_layer + ".lora_A.weight"] = {{2, 2}, {1, 2, 3, 4}};
+  ranks.tensors[second_layer + ".lora_B.weight"] = {{1, 2}, {5, 6}};
   ranks.config["rank_pattern"] = {{"other", 2}};
   expect(ranks, ranks.salt(4, 2));
   Adapter one_layer(8);
-  one_layer.tensors.erase(other + ".lora_A.weight");
-  one_layer.tensors.erase(other + ".lora_B.weight");
+  one_layer.tensors.erase(second_layer + ".lora_A.weight");
+  one_layer.tensors.erase(second_layer + ".lora_B.weight");
   expect(one_layer, one_layer.salt(2, 2));
 }
 
@@ -380,7 +292,7 @@ TEST(Adapters, what_is_wrong_is_named_and_requests_go_on) {
     change(adapter.tensors, adapter.config);
     return refused(adapter.weights(), adapter.config, status);
   };
-  const std::string a = layer + ".lora_A.weight", b = layer + ".lora_B.weight";
+  const std::string a = first_layer + ".lora_A.weight", b = first_layer + ".lora_B.weight";
   EXPECT_EQ(changed([&](Tensors& t, Json&) { t[a] = {{2, 4}, std::vector<float>(8)}; },
                     HUSK_INVALID_INPUT),
             "the adapter is of another shape: layer has lora_A [2, 4] and lora_B [4, 2], but the "
@@ -413,19 +325,20 @@ TEST(Adapters, what_is_wrong_is_named_and_requests_go_on) {
   EXPECT_EQ(changed([&](Tensors& t, Json&) { t["layer.lora_A.weight"] = t[a]; }, HUSK_UNSUPPORTED),
             "the adapter has the tensor layer.lora_A.weight: Husk takes "
             "base_model.model.LAYER.lora_A.weight and lora_B.weight of PEFT");
-  EXPECT_EQ(
-      changed([&](Tensors& t, Json&) { t[layer + ".lora_\n" + std::string(200, 'x')] = t[a]; },
-              HUSK_UNSUPPORTED),
-      "the adapter has the tensor base_model.model.layer.lora_?" + std::string(63, 'x') +
-          "...: Husk takes base_model.model.LAYER.lora_A.weight and lora_B.weight of PEFT");
-  EXPECT_EQ(changed([&](Tensors& t, Json&) { t[layer + ".lora_magnitude_vector"] = t[a]; },
+  EXPECT_EQ(changed([&](Tensors& t,
+                        Json&) { t[first_layer + ".lora_\n" + std::string(200, 'x')] = t[a]; },
+                    HUSK_UNSUPPORTED),
+            "the adapter has the tensor base_model.model.layer.lora_?" + std::string(63, 'x') +
+                "...: Husk takes base_model.model.LAYER.lora_A.weight and lora_B.weight of PEFT");
+  EXPECT_EQ(changed([&](Tensors& t, Json&) { t[first_layer + ".lora_magnitude_vector"] = t[a]; },
                     HUSK_UNSUPPORTED),
             "the adapter has DoRA, which Husk does not compute");
   EXPECT_EQ(changed([&](Tensors& t, Json&) { t["base_model.model.e.lora_embedding_A"] = t[a]; },
                     HUSK_UNSUPPORTED),
             "the adapter has matrices of an embedding, which Husk does not compute");
-  EXPECT_EQ(changed([&](Tensors& t, Json&) { t[layer + ".lora_B.bias"] = t[a]; }, HUSK_UNSUPPORTED),
-            "the adapter has biases (lora_bias), which Husk does not compute");
+  EXPECT_EQ(
+      changed([&](Tensors& t, Json&) { t[first_layer + ".lora_B.bias"] = t[a]; }, HUSK_UNSUPPORTED),
+      "the adapter has biases (lora_bias), which Husk does not compute");
   EXPECT_EQ(changed([](Tensors& t, Json&) { t.clear(); }, HUSK_INVALID_INPUT),
             "the adapter has no matrices");
   const std::pair<const char*, Json> settings[] = {{"use_dora", true},

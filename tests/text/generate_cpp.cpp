@@ -1,4 +1,4 @@
-// Texts by <husk/generate.hpp>, for tests/python/test_text.py:
+// Texts by <husk/generate.hpp>, for tests/python/test_text_programs.py:
 //
 //   husk_text_cpp FILE.husk PROMPT [ADAPTER]
 //

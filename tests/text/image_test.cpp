@@ -237,4 +237,29 @@ TEST(Images, WrongNumbersAreRefusedAndOtherRequestsGoOn) {
   EXPECT_EQ(answer.texts[0].tokens, right_text(right).tokens);
 }
 
+TEST(Images, WrongMetadataAreRefused) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"rows": 6, "width": 2, "shape": [3]})", "images with a wrong `token`"},
+      {R"({"token": 258, "rows": 1, "width": 2, "shape": [3]})", "a wrong `rows`"},
+      {R"({"token": 258, "rows": 6, "width": 0, "shape": [3]})", "a wrong `width`"},
+      {R"({"token": 258, "rows": 6, "width": 2})", "a wrong `shape`"},
+      {R"({"token": 258, "rows": 6, "width": 2, "shape": []})", "a wrong `shape`"},
+      {R"({"token": 258, "rows": 6, "width": 2, "shape": [3, -1]})", "a wrong `shape`"},
+      {R"({"token": 258, "rows": 6, "width": 2, "shape": [3], "grid": [6]})", "a wrong `grid`"},
+      {R"({"token": 258, "rows": 6, "width": 2, "shape": [3], "grid": [2, 2]})", "a wrong `grid`"},
+      {R"({"token": 258, "rows": 6, "width": 2, "shape": [3], "grid": [2, 3], "two_way": true})",
+       "a wrong `grid`"}};
+  for (const auto& [entry, message] : cases) {
+    ModelFile file;
+    file.images = LM_PLAIN;
+    file.image_entry = entry;
+    const LoadedModel model(file);
+    husk_generator* generator = nullptr;
+    husk_error error;
+    const husk_generator_options options = HUSK_GENERATOR_OPTIONS_INIT;
+    EXPECT_NE(model.create(options, &generator, &error), HUSK_OK) << entry;
+    EXPECT_NE(std::string(error.text).find(message), std::string::npos) << error.text;
+  }
+}
+
 }  // namespace

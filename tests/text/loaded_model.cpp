@@ -437,7 +437,7 @@ std::string hir(const ModelFile& file) {
                     {"width", +LM_WIDTH}};
       if (file.images == LM_TWO_WAY) image["two_way"] = true;
       if (file.images == LM_GRID) image["grid"] = {+LM_GRID_ROWS, +LM_GRID_COLUMNS};
-      model["image"] = image;
+      model["image"] = file.image_entry ? Json::parse(file.image_entry) : image;
     }
     if (file.encoder) {
       model["encoder"] = {{"positions", +LM_SOURCE}, {"start", {9, 10}}};
@@ -583,13 +583,17 @@ std::string decoded(const std::string& bytes) {
 
 }  // namespace
 
-LoadedModel::LoadedModel(const ModelFile& file) : bytes_(nullptr, std::free) {
-  const auto result = compiler::compile_text(
-      hir(file), std::filesystem::path(HUSK_LANGUAGE_MODEL).parent_path());
+std::vector<uint8_t> artifact_of(const ModelFile& file) {
+  auto result = compiler::compile_text(hir(file),
+                                       std::filesystem::path(HUSK_LANGUAGE_MODEL).parent_path());
   if (const auto* error = std::get_if<compiler::Error>(&result)) {
     throw std::runtime_error(compiler::describe(*error, "model.hir"));
   }
-  const std::vector<uint8_t>& artifact = std::get<0>(result);
+  return std::move(std::get<0>(result));
+}
+
+LoadedModel::LoadedModel(const ModelFile& file) : bytes_(nullptr, std::free) {
+  const std::vector<uint8_t> artifact = artifact_of(file);
   bytes_.reset(std::aligned_alloc(64, (artifact.size() + 63) / 64 * 64));
   std::memcpy(bytes_.get(), artifact.data(), artifact.size());
   husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;

@@ -28,8 +28,12 @@ struct ModelFile {
   int page = LM_PAGE;                   // in the metadata
   int images = 0;                       // LM_PLAIN and others; 0: none
   int encoder = 0;                      // LM_OF_TOKENS or LM_OF_FEATURES; 0: none
-  const char* encoder_entry = nullptr;  // of the metadata, if it is not that of `encoder`
+  const char* image_entry = nullptr;    // of the metadata, if it is not that of `images`
+  const char* encoder_entry = nullptr;  // the same of `encoder`
 };
+
+// The bytes of the file.
+std::vector<uint8_t> artifact_of(const ModelFile& file);
 
 class LoadedModel {
  public:

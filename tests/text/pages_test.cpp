@@ -11,12 +11,6 @@ namespace {
 
 using namespace husk::test;
 
-std::vector<int32_t> random_prompt(std::mt19937& random, size_t count) {
-  std::vector<int32_t> tokens(count);
-  for (int32_t& token : tokens) token = static_cast<int32_t>(random() % 256);
-  return tokens;
-}
-
 Generator reusing(const LoadedModel& model) {
   husk_generator_options options = HUSK_GENERATOR_OPTIONS_INIT;
   options.reuse_prefixes = 1;

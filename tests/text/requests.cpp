@@ -1,5 +1,5 @@
 // Generates the requests of a JSON list on the standard input with a language model, for
-// tests/python/test_text.py:
+// tests/python/test_text_programs.py:
 //
 //   husk_text_requests FILE.husk [CHUNK [reuse]] < requests.json
 //

@@ -2,7 +2,9 @@
 #pragma once
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -10,6 +12,38 @@
 #include "loaded_model.h"
 
 namespace husk::test {
+
+// Tokens of bytes.
+inline std::vector<int32_t> tokens_of(const std::string& text) {
+  std::vector<int32_t> tokens;
+  for (const char one : text) tokens.push_back(static_cast<uint8_t>(one));
+  return tokens;
+}
+
+inline std::vector<int32_t> random_prompt(std::mt19937& random, size_t count) {
+  std::vector<int32_t> tokens(count);
+  for (int32_t& token : tokens) token = static_cast<int32_t>(random() % 256);
+  return tokens;
+}
+
+// A greedy request whose text begins with at least `characters` of ASCII, and is not cut.
+inline Wanted plain_request(uint32_t seed, size_t characters) {
+  for (std::mt19937 random(seed);;) {
+    Wanted wanted;
+    wanted.prompt = random_prompt(random, 4);
+    const std::string text = right_text(wanted).text.substr(0, characters);
+    const auto is_plain = [](char one) { return one >= ' ' && one <= '~'; };
+    if (text.size() == characters && std::all_of(text.begin(), text.end(), is_plain)) {
+      return wanted;
+    }
+  }
+}
+
+// A file with all that a decoder can have, and rows of slots.
+inline const LoadedModel& model() {
+  static const LoadedModel loaded;
+  return loaded;
+}
 
 // The texts of one request as the callback gets them.
 struct Answer {

@@ -4,9 +4,11 @@
 //
 // Threads submit requests to one generator and cancel some of them, while another thread steps:
 // prompts of all lengths, also longer than a sequence, several samples, stop texts, settings of
-// sampling, refused requests. Each text is compared with one that is computed without the library.
-// From time to time all requests end, and the memory in use is noted. The exit status is 1 if a
-// text is wrong or lost, or if the memory grows. With PAGES, the caches are in so many pages.
+// sampling, refused requests. The threads also set, replace and remove adapters, some of them
+// damaged, which requests use meanwhile. Each text is compared with one that is computed without
+// the library. From time to time all requests end, and the memory in use is noted. The exit status
+// is 1 if a text is wrong or lost, if an adapter is replaced while a request uses it, or if the
+// memory grows. With PAGES, the caches are in so many pages, and there are no adapters.
 #include <unistd.h>
 
 #include <atomic>
@@ -16,8 +18,10 @@
 #include <cstring>
 #include <mutex>
 #include <random>
+#include <shared_mutex>
 #include <thread>
 
+#include "adapter_files.h"
 #include "loaded_model.h"
 
 namespace {
@@ -29,6 +33,26 @@ constexpr int kThreads = 2;
 
 struct Counts {
   std::atomic<uint64_t> submitted{0}, refused{0}, texts{0}, cancelled{0}, wrong{0}, tokens{0};
+  std::atomic<uint64_t> adapted{0};  // texts with an adapter
+  // Calls that set an adapter where there was none, replaced one and removed one; that were refused
+  // since it was in use; and whose files were damaged.
+  std::atomic<uint64_t> set{0}, replaced{0}, removed{0}, in_use{0}, damaged{0};
+};
+
+// What a number of an adapter stands for. A thread that submits a request with it holds the lock
+// shared, and one that changes it alone, so that each request is known to use this adapter or none.
+struct AdapterState {
+  std::shared_mutex lock;
+  bool is_set = false;
+  int32_t salt = 0;
+  std::atomic<int64_t> open{0};  // requests that use it
+};
+
+struct Soaked {
+  husk_generator* generator = nullptr;
+  bool has_adapters = false;
+  AdapterState adapters[LM_ADAPTERS];
+  Counts counts;
 };
 
 // A request, until its last text has come.
@@ -39,6 +63,7 @@ struct Request {
   std::vector<Text> texts;
   uint32_t left = 0;
   Counts* counts = nullptr;
+  AdapterState* adapter = nullptr;  // that it uses
 };
 
 void report(Request& request, uint32_t sample, const char* what) {
@@ -84,8 +109,10 @@ int32_t part(void* user, const husk_text_part* part) {
   if (part->reason == HUSK_TEXT_FAILED) report(request, part->sample, part->why->text);
   if (part->reason != HUSK_TEXT_GOES_ON) {
     ++request.counts->texts;
+    request.counts->adapted += request.adapter != nullptr;
     compare(request, part->sample);
     if (--request.left == 0) {
+      if (request.adapter) --request.adapter->open;
       delete &request;
       return 0;
     }
@@ -136,9 +163,70 @@ std::unique_ptr<Request> random_request(std::mt19937_64& random, Counts& counts)
   return request;
 }
 
-void submit(husk_generator* generator, std::mt19937_64& random, Counts& counts) {
+// Sets, replaces or removes an adapter, or tries to.
+void change_adapter(Soaked& soaked, std::mt19937_64& random) {
+  Counts& counts = soaked.counts;
+  const auto number = 1 + static_cast<uint32_t>(random() % LM_ADAPTERS);
+  AdapterState& state = soaked.adapters[number - 1];
+  const std::unique_lock<std::shared_mutex> lock(state.lock);
+  const uint64_t kind = random() % 6;
+  const bool removes = kind == 0, is_damaged = kind == 1;
+  husk_error error = {};
+  husk_status status;
+  int32_t salt = 0;
+  if (removes) {
+    status = husk_generator_remove_adapter(soaked.generator, number, &error);
+  } else {
+    const char* types[] = {"F32", "F16", "BF16"};
+    const Adapter adapter(static_cast<int>(random() % 1000), 1 + static_cast<int64_t>(random() % 2),
+                          types[random() % 3]);
+    salt = adapter.salt();
+    std::string weights = adapter.weights();
+    if (is_damaged) weights.resize(weights.size() - 1 - random() % 20);
+    const std::string config = adapter.config.dump();
+    status = husk_generator_set_adapter(soaked.generator, number, weights.data(), weights.size(),
+                                        config.data(), config.size(), &error);
+  }
+  const char* what = nullptr;
+  if (status == HUSK_OK) {
+    if (state.open) what = "it is in use, and was changed";
+    if (is_damaged) what = "a damaged file was taken";
+    if (removes && !state.is_set) what = "none was removed";
+    ++(removes ? counts.removed : state.is_set ? counts.replaced : counts.set);
+    state.is_set = !removes;
+    state.salt = salt;
+  } else if (std::strstr(error.text, "in use")) {
+    ++counts.in_use;
+  } else if (is_damaged) {
+    ++counts.damaged;
+  } else if (!removes || state.is_set || status != HUSK_NOT_FOUND) {
+    what = error.text;
+  }
+  if (!what) return;
+  ++counts.wrong;
+  std::fprintf(stderr, "adapter %u: %s\n", number, what);
+}
+
+// `turn` counts the requests of a thread, which prefer an adapter for a while, so that others are
+// not in use.
+void submit(Soaked& soaked, std::mt19937_64& random, uint64_t turn) {
+  husk_generator* const generator = soaked.generator;
+  Counts& counts = soaked.counts;
   std::unique_ptr<Request> request = random_request(random, counts);
-  const Wanted& wanted = request->wanted;
+  Wanted& wanted = request->wanted;
+  std::shared_lock<std::shared_mutex> lock;
+  if (soaked.has_adapters && random() % 4) {
+    wanted.adapter = static_cast<uint32_t>(turn / 40 % (LM_ADAPTERS + 1));
+  }
+  bool has_adapter = true;
+  if (wanted.adapter) {
+    AdapterState& state = soaked.adapters[wanted.adapter - 1];
+    lock = std::shared_lock<std::shared_mutex>(state.lock);
+    has_adapter = state.is_set;
+    wanted.salt = state.salt;
+    request->adapter = &state;
+    ++state.open;
+  }
   std::vector<husk_text_slice> stops;
   for (const std::string& one : wanted.stops) stops.push_back({one.data(), one.size()});
   husk_text_request asked = HUSK_TEXT_REQUEST_INIT;
@@ -158,10 +246,11 @@ void submit(husk_generator* generator, std::mt19937_64& random, Counts& counts) 
   asked.repetition_penalty = wanted.repetition;
   asked.presence_penalty = wanted.presence;
   asked.frequency_penalty = wanted.frequency;
+  asked.adapter = wanted.adapter;
   if (wanted.mask) asked.allow = allow;
   asked.part = part;
   asked.user = request.get();
-  const bool is_right = !wanted.prompt.empty() && wanted.prompt.size() <= LM_MOST;
+  const bool is_right = has_adapter && !wanted.prompt.empty() && wanted.prompt.size() <= LM_MOST;
   uint64_t number = 0;
   const bool cancels = random() % 10 == 0;
   const uint32_t samples = request->samples;
@@ -174,6 +263,7 @@ void submit(husk_generator* generator, std::mt19937_64& random, Counts& counts) 
     std::fprintf(stderr, "submit: %s\n", status == HUSK_OK ? "not refused" : error.text);
   }
   if (status != HUSK_OK) {
+    if (request && request->adapter) --request->adapter->open;
     ++counts.refused;
     return;
   }
@@ -192,21 +282,25 @@ int64_t memory_in_use() {
 }
 
 // Runs requests for a while, until all have ended.
-void round(husk_generator* generator, double seconds, uint64_t seed, Counts& counts) {
+void round(Soaked& soaked, double seconds, uint64_t seed) {
+  husk_generator* const generator = soaked.generator;
+  Counts& counts = soaked.counts;
   const auto end = Clock::now() + std::chrono::duration<double>(seconds);
   std::atomic<int> open{kThreads};
   std::vector<std::thread> threads;
   for (uint64_t thread = 0; thread < kThreads; ++thread) {
     threads.emplace_back([&, thread] {
       std::mt19937_64 random(seed * kThreads + thread);
+      uint64_t turn = 0;
       while (Clock::now() < end) {
+        if (soaked.has_adapters && random() % 16 == 0) change_adapter(soaked, random);
         husk_generator_stats stats = HUSK_GENERATOR_STATS_INIT;
         (void)husk_generator_stats_get(generator, &stats, nullptr);
         if (stats.waiting > 20) {
           std::this_thread::yield();
           continue;
         }
-        submit(generator, random, counts);
+        submit(soaked, random, turn++);
       }
       --open;
     });
@@ -226,20 +320,28 @@ void round(husk_generator* generator, double seconds, uint64_t seed, Counts& cou
 
 }  // namespace
 
+// AddressSanitizer keeps 256 MB of freed memory by default, which a short soak does not fill before
+// the memory is noted.
+extern "C" const char* __asan_default_options() { return "quarantine_size_mb=16"; }
+
 int main(int argc, char** argv) {
   const double seconds = argc > 1 ? std::atof(argv[1]) : 60;
   const uint64_t seed = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 0;
   ModelFile file;
   if (argc > 3) file.pages = std::atoi(argv[3]);
+  file.has_adapters = file.pages == 0;
   const LoadedModel model(file);
   husk_generator_options options = HUSK_GENERATOR_OPTIONS_INIT;
   options.reuse_prefixes = 1;
   const Generator generator = model.generator(options);
-  Counts counts;
+  Soaked soaked;
+  soaked.generator = generator.get();
+  soaked.has_adapters = file.has_adapters;
+  Counts& counts = soaked.counts;
   constexpr int kRounds = 10;
   int64_t first = 0, last = 0;
   for (int i = 0; i < kRounds; ++i) {
-    round(generator.get(), seconds / kRounds, seed * kRounds + static_cast<uint64_t>(i), counts);
+    round(soaked, seconds / kRounds, seed * kRounds + static_cast<uint64_t>(i));
     last = memory_in_use();
     if (i == 2) first = last;
   }
@@ -249,11 +351,16 @@ int main(int argc, char** argv) {
       "%ld KiB of memory, %ld KiB after the third of %d rounds\n",
       counts.texts.load(), counts.tokens.load(), counts.cancelled.load(), counts.refused.load(),
       counts.wrong.load(), lost, last >> 10, first >> 10, kRounds);
+  std::printf(
+      "%lu texts with adapters; %lu adapters set, %lu replaced, %lu removed, %lu in use, "
+      "%lu damaged\n",
+      counts.adapted.load(), counts.set.load(), counts.replaced.load(), counts.removed.load(),
+      counts.in_use.load(), counts.damaged.load());
   // Sanitizers keep what was freed for a while.
 #ifndef HUSK_SANITIZED
   constexpr int64_t kMostGrowth = 2 << 20;
 #else
-  constexpr int64_t kMostGrowth = 256 << 20;
+  constexpr int64_t kMostGrowth = 16 << 20;
 #endif
   return counts.wrong || lost || last - first > kMostGrowth;
 }

@@ -41,7 +41,7 @@ import written  # noqa: E402
 LIBRARIES = {
   "husk": ["husk/husk.h", "husk/ports.h", "husk/port_host.h", "husk/port_cuda.h"],
   "husk_ops": ["husk/ops.h", "husk/weights.h"],
-  "husk_text": ["husk/text.h", "husk/generate.h"],
+  "husk_text": ["husk/text.h", "husk/generate.h", "husk/sound.h"],
 }
 INCLUDE = ["runtime/include", "ports/host/include", "ports/cuda/include", "runtime/text/include"]
 # Who writes a port of their own writes it in C or C++.

@@ -3,8 +3,8 @@
 from typing import Any
 
 HEAD = """// The C interface of Husk, written by runtime/bindings/abi/describe.py from the headers.
-// husk.h, op.h, types.h, ports.h, port_host.h, port_cuda.h, ops.h, weights.h, text.h and generate.h
-// describe what stands here.
+// husk.h, op.h, types.h, ports.h, port_host.h, port_cuda.h, ops.h, weights.h, text.h, generate.h
+// and sound.h describe what stands here.
 """
 KEYWORDS = {"as", "fn", "in", "loop", "match", "mod", "move", "ref", "self", "type", "use"}
 COLUMNS = 100

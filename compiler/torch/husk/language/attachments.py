@@ -6,6 +6,7 @@ husk.text.tokenizer      tokenizer.json
 husk.text.chat_template  the template, in Jinja
 husk.text.roles          the template as prefixes and suffixes, as JSON, if it has that form
 husk.text.generation     the tokens that end a text, and the author's settings, as JSON
+husk.text.sound          how features of sound are computed, as JSON, if the model is one of speech
 husk.text.license        what the checkpoint says about its license
 husk.text.hashes         BLAKE2b-256 of each of the others, as JSON
 """
@@ -22,11 +23,18 @@ from typing import Any
 from ..errors import Unsupported
 from ..quantized import GgufFile
 from ..text import chats
-from . import gguf_tokenizer
+from . import gguf_tokenizer, sounds
 
 PREFIX = "husk.text."
 # Settings of generation that a file keeps.
-_SETTINGS = ("do_sample", "temperature", "top_k", "top_p")
+_SETTINGS = (
+  "do_sample",
+  "temperature",
+  "top_k",
+  "top_p",
+  "no_timestamps_token_id",
+  "max_initial_timestamp_index",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +59,11 @@ def texts(files: Files, described: Mapping[str, Any], model: Any) -> dict[str, s
     roles = chats.roles(template, generation)
     if roles is not None:
       found["roles"] = _json(roles)
+  shape = described.get("encoder", {}).get("shape")
+  if files.folder is not None and shape is not None:
+    sound = sounds.entry(files.folder, shape)
+    if sound is not None:
+      found["sound"] = _json(sound)
   found["model"] = _json(described)
   found["generation"] = _json(generation)
   hashes = {

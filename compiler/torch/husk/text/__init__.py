@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
   from .model import Model, load
   from .requests import Request
+  from .sounds import Segment
   from .tokenizer import Decoder, Tokenizer
 
-__all__ = ["Decoder", "Model", "Request", "Tokenizer", "load"]
+__all__ = ["Decoder", "Model", "Request", "Segment", "Tokenizer", "load"]
 
 _MODULES = {
   "Decoder": "tokenizer",
   "Model": "model",
   "Request": "requests",
+  "Segment": "sounds",
   "Tokenizer": "tokenizer",
   "load": "model",
 }

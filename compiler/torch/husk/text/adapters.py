@@ -12,33 +12,12 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from . import peft
+
 _PREFIX = "base_model.model."  # of the names in a file of PEFT
 _MODEL = "model."  # of the names in a program
 # Types of a file, and those of NumPy: it has none for bf16, the upper half of f32.
 _TYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
-# Settings of PEFT that change a model in another way than by two matrices for a layer.
-_OTHERS = {
-  "use_dora": "DoRA",
-  "modules_to_save": "layers of its own",
-  "lora_bias": "biases",
-  "layer_replication": "copies of layers",
-  "target_parameters": "changes of parameters that are no layers",
-  "trainable_token_indices": "tokens of its own",
-  "alora_invocation_tokens": "a beginning within the text",
-  "use_qalora": "pooled inputs",
-  "use_bdlora": "matrices of blocks",
-  "arrow_config": "a router",
-  "kasa_config": "singular values",
-  "monteclora_config": "random samples",
-}
-# These begin with changed weights of the model.
-_CHANGING = ("pissa", "olora", "corda", "loftq", "lora_ga")
-# Tensors of other kinds, by a part of their names.
-_TENSORS = {
-  "lora_magnitude_vector": "DoRA",
-  "lora_embedding_": "matrices of an embedding",
-  "lora_B.bias": "biases (lora_bias)",
-}
 
 
 @dataclasses.dataclass
@@ -186,13 +165,13 @@ def _config(path: pathlib.Path) -> dict[str, Any]:
     raise ValueError(f"{path} is no JSON object")
   if config.get("peft_type", "LORA") != "LORA":
     raise ValueError(f"{path}: the adapter is of the kind {config['peft_type']}: Husk takes LORA")
-  others = [f"{what} ({name})" for name, what in _OTHERS.items() if config.get(name)]
+  others = [f"{what} ({name})" for name, what in peft.SETTINGS.items() if config.get(name)]
   if config.get("bias") not in (None, "none"):
     others.append('biases of layers (bias is not "none")')
   if others:
     raise ValueError(f"{path}: the adapter has {others[0]}, which Husk does not compute")
   initial = config.get("init_lora_weights")
-  if isinstance(initial, str) and initial.startswith(_CHANGING):
+  if isinstance(initial, str) and initial.startswith(peft.INITIAL):
     raise ValueError(
       f"{path}: the adapter belongs to a model whose weights {initial} has changed "
       "(init_lora_weights): save it with path_initial_model_for_weight_conversion"
@@ -219,7 +198,7 @@ def _matrices(path: pathlib.Path) -> dict[str, dict[str, Any]]:
     raise _damaged(path, f"its header is no JSON object ({error})") from error
   result: dict[str, dict[str, Any]] = {}
   for name, entry in entries:
-    for part, what in _TENSORS.items():
+    for part, what in peft.TENSORS.items():
       if part in name:
         raise ValueError(f"{path}: the adapter has {what}, which Husk does not compute")
     found = re.fullmatch(re.escape(_PREFIX) + r"(.+)\.lora_([AB])\.weight", name)

@@ -27,7 +27,7 @@ class Drawing:
     import numpy as np
 
     requests = [one for one in rows if one is not None]
-    adjusts = any(one.settings.adjusts for one in requests)
+    adjusts = any(one.adjusts for one in requests)
     samples = any(one.settings.temperature > 0 or one.settings.logprobs for one in requests)
     logprobs: Any = None
     top: Any = None
@@ -72,12 +72,17 @@ class Drawing:
     width = min(-(-max(lengths) // _WIDTH) * _WIDTH, self.max_tokens + 1)
     history = np.zeros((count, width), np.int64)
     allowed = np.full((count, -(-self.vocabulary // 32)), -1, np.int32)
+    timed = any(one is not None and one.timestamps is not None for one in rows)
+    numbers = np.asarray(logits) if timed else None
     for row, request in enumerate(rows):
       if request is None:
         continue
       history[row, : lengths[row]] = [*request.prompt, *request.tokens]
       if request.settings.allow is not None:
         allowed[row] = self._words(request, request.settings.allow)
+      elif request.timestamps is not None and numbers is not None:
+        may_come = request.timestamps.allowed(request.tokens, numbers[row])
+        allowed[row] = self._bits(may_come)
     penalties = (
       np.array([getattr(one.settings, f"{name}_penalty") if one else other for one in rows])
       for name, other in (("repetition", 1.0), ("presence", 0.0), ("frequency", 0.0))
@@ -96,8 +101,8 @@ class Drawing:
     the request ends by that, and all bits are set, since the result does not count."""
     import numpy as np
 
-    bits = np.zeros(-(-self.vocabulary // 32) * 32, np.uint8)
-    every = np.full(bits.size // 32, -1, np.int32)
+    every = np.full(-(-self.vocabulary // 32), -1, np.int32)
+    may_come = np.zeros(self.vocabulary, np.bool_)
     try:
       allowed = allow(request)
       if allowed is None:
@@ -106,18 +111,26 @@ class Drawing:
       if chosen.dtype == np.bool_ and chosen.shape != (self.vocabulary,):
         raise ValueError(f"allow: give {self.vocabulary} truth values, or numbers of tokens")
       if chosen.dtype == np.bool_:
-        bits[: self.vocabulary] = chosen
+        may_come = chosen
       elif chosen.size:
         if chosen.min() < 0 or chosen.max() >= self.vocabulary:
           raise ValueError(f"allow: a token is not from 0 to {self.vocabulary - 1}")
-        bits[chosen.astype(np.int64)] = 1
-      if not bits.any():
+        may_come[chosen.astype(np.int64)] = True
+      if not may_come.any():
         raise ValueError(
           f"allow: no token may come after {len(request.tokens)}: let it allow the end of the text"
         )
     except Exception as error:
       request.fail(error)
       return every
+    return self._bits(may_come)
+
+  def _bits(self, may_come: Any) -> Any:
+    """A bit for each token, of a truth value for each."""
+    import numpy as np
+
+    bits = np.zeros(-(-self.vocabulary // 32) * 32, np.uint8)
+    bits[: self.vocabulary] = may_come
     return np.packbits(bits, bitorder="little").view(np.int32)
 
 

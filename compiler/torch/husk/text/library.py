@@ -25,8 +25,8 @@ class _Error(ctypes.Structure):
   )
 
 
-# The functions of husk/text.h that return a husk_status, with their arguments but the last one,
-# which is the error.
+# The functions of husk/text.h and husk/sound.h that return a husk_status, with their arguments but
+# the last one, which is the error.
 _CALLS: dict[str, tuple[Any, ...]] = {
   "tokenizer_create": (ctypes.c_char_p, _Size, ctypes.POINTER(_Handle)),
   "tokenizer_encode": (
@@ -46,10 +46,14 @@ _CALLS: dict[str, tuple[Any, ...]] = {
     ctypes.POINTER(_Size),
   ),
   "text_decoder_finish": (_Handle, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(_Size)),
+  "sound_create": (ctypes.c_char_p, _Size, ctypes.POINTER(_Handle)),
+  "sound_get": (_Handle, ctypes.c_void_p),
+  "sound_features": (_Handle, ctypes.c_void_p, _Size, _Size, ctypes.c_void_p),
 }
 _OTHERS: dict[str, tuple[Any, tuple[Any, ...]]] = {
   "tokenizer_release": (None, (_Handle,)),
   "text_decoder_release": (None, (_Handle,)),
+  "sound_release": (None, (_Handle,)),
   "tokenizer_size": (ctypes.c_uint32, (_Handle,)),
   "tokenizer_token": (ctypes.c_void_p, (_Handle, ctypes.c_int32, ctypes.POINTER(_Size))),
   "tokenizer_is_special": (ctypes.c_int, (_Handle, ctypes.c_int32)),

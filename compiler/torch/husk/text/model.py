@@ -9,10 +9,10 @@ import json
 import os
 import secrets
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, overload
 
 from ..runtime import load as load_program
-from . import chats
+from . import chats, sounds
 from .adapters import Adapters
 from .drawing import Drawing
 from .encoders import Kind as EncoderKind
@@ -77,6 +77,7 @@ class Model:
     )
     self._images = Kind.of(described.get("image"))
     self._encoder = EncoderKind.of(described.get("encoder"))
+    self._sound = sounds.Sound(texts["sound"]) if "sound" in texts else None
     # The last input of `decode` for rows of images in a grid.
     self._shifts = self._images is not None and self._images.grid is not None
     self._pages = Pages.of(described)
@@ -224,8 +225,8 @@ class Model:
 
   def generate(self, prompt: Prompt = (), **settings: Any) -> str:
     """Generates a text. `settings` are the fields of requests.Settings: max_new_tokens,
-    temperature, top_k, top_p, min_p, seed, stop, penalties and others; and `images`, `features`
-    and `decoder_prompt`, as in `submit`."""
+    temperature, top_k, top_p, min_p, seed, stop, penalties and others; and `images`, `audio`,
+    `features` and `decoder_prompt`, as in `submit`."""
     return "".join(self.stream(prompt, **settings))
 
   def stream(self, prompt: Prompt = (), **settings: Any) -> Iterator[str]:
@@ -236,16 +237,69 @@ class Model:
 
   def _parts(self, request: Request) -> Iterator[str]:
     try:
-      while not request.done:
+      while True:
+        yield from request.parts()
+        if request.done:
+          return
         self.step()
-        if part := request.take():
-          yield part
-      if part := request.take():
-        yield part
-      if request.error is not None:
-        raise request.error
     finally:
       request.cancel()
+
+  @overload
+  def transcribe(self, audio: Any, *, timestamps: Literal[False] = ..., **settings: Any) -> str: ...
+
+  @overload
+  def transcribe(
+    self, audio: Any, *, timestamps: Literal[True], **settings: Any
+  ) -> list[sounds.Segment]: ...
+
+  def transcribe(
+    self,
+    audio: Any,
+    *,
+    timestamps: bool = False,
+    decoder_prompt: str | Sequence[int] | None = None,
+    **settings: Any,
+  ) -> str | list[sounds.Segment]:
+    """The text of a sound of any length, for a model of speech. It is worked on in windows of as
+    many seconds as the encoder takes, and other requests go on meanwhile.
+
+    audio, decoder_prompt: those of `submit`; the token that says whether a text has time stamps is
+      added to the prompt, or left out.
+    timestamps: return segments, with the seconds of their beginning and end, by the rules of
+      Whisper; each window begins where the last whole segment ends.
+    settings: those of `generate`, for each window."""
+    windows = self._checked_sound().windows(audio)
+    kind, none = self._encoder, self.generation.get("no_timestamps_token_id")
+    if kind is None:
+      raise ValueError(f"transcribe: {self.path} has no encoder")
+    start = list(kind.start) if decoder_prompt is None else self._decoder_tokens(decoder_prompt)
+    if start[-1:] == [none]:
+      start.pop()
+    if not timestamps:
+      start += [] if none is None else [none]
+      return sounds.text_of(self, windows, decoder_prompt=start, **settings)
+    rules = self._timestamps(none, settings)
+    return list(
+      sounds.segments_of(self, windows, rules, kind.positions, decoder_prompt=start, **settings)
+    )
+
+  def _timestamps(self, none: int | None, settings: Mapping[str, Any]) -> sounds.Timestamps:
+    """The rules for time stamps."""
+    if none is None or not self._ends:
+      raise ValueError(
+        f"timestamps: {self.path} does not say which tokens they are: export a checkpoint whose "
+        "generation_config.json has no_timestamps_token_id and eos_token_id"
+      )
+    if not self._drawing.ranked:
+      raise ValueError(
+        f'timestamps: {self.path} has no masks of tokens: export it with "controls" among the '
+        "features"
+      )
+    if settings.get("allow") is not None:
+      raise ValueError("allow: a text with time stamps has a mask of its own: leave it out")
+    latest = self.generation.get("max_initial_timestamp_index")
+    return sounds.Timestamps(none, min(self._ends), latest)
 
   async def agenerate(self, prompt: Prompt = (), **settings: Any) -> str:
     """`generate` for asyncio. Several calls are worked on together."""
@@ -257,14 +311,12 @@ class Model:
     cancels its request. `step` and what calls it must not run at the same time."""
     request = self.submit(prompt, **settings)
     try:
-      while not request.done:
-        await self._next_step()
-        if part := request.take():
+      while True:
+        for part in request.parts():
           yield part
-      if part := request.take():
-        yield part
-      if request.error is not None:
-        raise request.error
+        if request.done:
+          return
+        await self._next_step()
     finally:
       if self._stepping is None:
         request.cancel()
@@ -290,6 +342,7 @@ class Model:
     prompt: Prompt = (),
     images: Any = (),
     features: Any = None,
+    audio: Any = None,
     decoder_prompt: str | Sequence[int] | None = None,
     **settings: Any,
   ) -> Request:
@@ -300,6 +353,8 @@ class Model:
       row of embeddings, as the processor makes it, or one for each image.
     features: what the encoder of a model of speech takes, as a feature extractor of transformers
       makes it, instead of a prompt.
+    audio: the sound itself in place of its features: an array of samples of one channel, 16,000 a
+      second for Whisper, as floats from -1 to 1 or integers of 16 bits.
     decoder_prompt: of a file with an encoder, which takes the prompt: the tokens with which the
       decoder begins, or their text; by default those of the file."""
     settings.setdefault("seed", secrets.randbits(62))
@@ -309,6 +364,10 @@ class Model:
       raise ValueError(f"stop: {self.path} has no tokenizer")
     has_prompt = isinstance(prompt, str) or len(prompt) > 0
     tokens, pixels = self._with_images(self.tokens_of(prompt) if has_prompt else [], images)
+    if audio is not None:
+      if features is not None:
+        raise ValueError("audio and features: give one of them")
+      features = self._checked_sound().of_one_window(audio)
     tokens, source = self._with_source(tokens, features, decoder_prompt)
     if not tokens:
       raise ValueError("the prompt has no tokens")
@@ -340,6 +399,14 @@ class Model:
     pixels = self._images.pixels(images)
     return self._images.expanded(tokens, len(pixels)), pixels
 
+  def _checked_sound(self) -> sounds.Sound:
+    if self._sound is None:
+      raise ValueError(
+        f"audio: {self.path} does not say how to compute features of a sound: give features, or "
+        "export a checkpoint of Whisper with preprocessor_config.json"
+      )
+    return self._sound
+
   def _with_source(
     self, tokens: list[int], features: Any, decoder_prompt: str | Sequence[int] | None
   ) -> tuple[list[int], Any]:
@@ -352,9 +419,12 @@ class Model:
     source = self._encoder.source(tokens, features)
     if decoder_prompt is None:
       return list(self._encoder.start), source
-    if isinstance(decoder_prompt, str) and self.tokenizer is not None:
-      return self.tokenizer.encode(decoder_prompt), source
-    return self.tokens_of(decoder_prompt) if len(decoder_prompt) else [], source
+    return self._decoder_tokens(decoder_prompt), source
+
+  def _decoder_tokens(self, prompt: str | Sequence[int]) -> list[int]:
+    if isinstance(prompt, str) and self.tokenizer is not None:
+      return self.tokenizer.encode(prompt)
+    return self.tokens_of(prompt) if len(prompt) else []
 
   def _check_controls(self, chosen: Settings) -> None:
     most = self._drawing.ranked

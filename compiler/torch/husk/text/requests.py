@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from .images import PromptImages
+from .sounds import Timestamps
 from .tokenizer import Decoder, Tokenizer
 
 
@@ -56,7 +57,7 @@ class Settings:
 
   @property
   def adjusts(self) -> bool:
-    """Whether logits change before a token is drawn."""
+    """Whether the settings change logits before a token is drawn."""
     penalties = (self.repetition_penalty, self.presence_penalty, self.frequency_penalty)
     return penalties != (1, 0, 0) or self.allow is not None
 
@@ -112,6 +113,7 @@ class Request:
     self.adapter = 0  # its number
     self.images: PromptImages | None = None  # of the prompt
     self.source: Any = None  # of the encoder: tokens or features, as a NumPy array
+    self.timestamps: Timestamps | None = None  # the rules for them, if the text has some
     self.taken = 0  # how many tokens the cache has
     self.number = 0  # in the order of submission
     self.pages: list[int] = []  # of the cache, if the file has pages
@@ -125,6 +127,11 @@ class Request:
   @property
   def done(self) -> bool:
     return self.reason is not None
+
+  @property
+  def adjusts(self) -> bool:
+    """Whether logits change before a token is drawn."""
+    return self.settings.adjusts or self.timestamps is not None
 
   @property
   def cached(self) -> int:
@@ -152,6 +159,13 @@ class Request:
     text = self._text[self._given : self._safe]
     self._given = self._safe
     return text
+
+  def parts(self) -> Iterator[str]:
+    """What `take` gives, if that is not empty. Raises the error of a request that has failed."""
+    if part := self.take():
+      yield part
+    if self.error is not None:
+      raise self.error
 
   def add(
     self, token: int, logprob: float | None, room: int, top: dict[int, float] | None = None

@@ -1,6 +1,6 @@
 // The C interface of Husk, written by runtime/bindings/abi/describe.py from the headers.
-// husk.h, op.h, types.h, ports.h, port_host.h, port_cuda.h, ops.h, weights.h, text.h and generate.h
-// describe what stands here.
+// husk.h, op.h, types.h, ports.h, port_host.h, port_cuda.h, ops.h, weights.h, text.h, generate.h
+// and sound.h describe what stands here.
 
 use std::os::raw::{c_char, c_void};
 
@@ -134,6 +134,11 @@ pub struct husk_program {
 
 #[repr(C)]
 pub struct husk_session {
+    _opaque: [u8; 0],
+}
+
+#[repr(C)]
+pub struct husk_sound {
     _opaque: [u8; 0],
 }
 
@@ -423,6 +428,17 @@ pub struct husk_session_stats {
     pub segments: u32,
     pub dynamic: u32,
     pub host_arena_bytes: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct husk_sound_format {
+    pub struct_size: u32,
+    pub reserved: i32,
+    pub rate: u64,
+    pub samples: u64,
+    pub hop: u64,
+    pub bins: u64,
 }
 
 #[repr(C)]
@@ -965,6 +981,26 @@ extern "C" {
         error: *mut husk_error,
     ) -> i32;
     pub fn husk_generator_tokenizer(generator: *const husk_generator) -> *const husk_tokenizer;
+    pub fn husk_sound_create(
+        json: *const c_char,
+        bytes: usize,
+        sound: *mut *mut husk_sound,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_sound_features(
+        sound: *const husk_sound,
+        samples: *const f32,
+        count: usize,
+        columns: usize,
+        features: *mut f32,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_sound_get(
+        sound: *const husk_sound,
+        out: *mut husk_sound_format,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_sound_release(sound: *mut husk_sound);
     pub fn husk_text_decoder_create(
         tokenizer: *const husk_tokenizer,
         options: u32,
@@ -1217,6 +1253,14 @@ fn layouts() {
     assert_eq!(offset_of!(husk_session_stats, segments), 72);
     assert_eq!(offset_of!(husk_session_stats, dynamic), 76);
     assert_eq!(offset_of!(husk_session_stats, host_arena_bytes), 80);
+    assert_eq!(size_of::<husk_sound_format>(), 40);
+    assert_eq!(align_of::<husk_sound_format>(), 8);
+    assert_eq!(offset_of!(husk_sound_format, struct_size), 0);
+    assert_eq!(offset_of!(husk_sound_format, reserved), 4);
+    assert_eq!(offset_of!(husk_sound_format, rate), 8);
+    assert_eq!(offset_of!(husk_sound_format, samples), 16);
+    assert_eq!(offset_of!(husk_sound_format, hop), 24);
+    assert_eq!(offset_of!(husk_sound_format, bins), 32);
     assert_eq!(size_of::<husk_storage_info>(), 40);
     assert_eq!(align_of::<husk_storage_info>(), 8);
     assert_eq!(offset_of!(husk_storage_info, struct_size), 0);

@@ -29,6 +29,8 @@ mod error;
 mod op;
 mod program;
 mod session;
+#[cfg(feature = "text")]
+pub mod sound;
 mod tensor;
 #[cfg(feature = "text")]
 pub mod text;

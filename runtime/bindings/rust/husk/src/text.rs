@@ -92,11 +92,24 @@ pub struct Request {
     pub speculate: u32,
     /// The adapter of `Generator::set_adapter`; 0: none.
     pub adapter: u32,
+    /// The tokens with which the decoder begins, if the file has an encoder, which takes the
+    /// prompt or the features; empty: those of the file.
+    pub decoder_tokens: Vec<i32>,
 }
 
 enum Prompt {
     Text(String, u32),
     Tokens(Vec<i32>),
+    Features(Vec<f32>),
+}
+
+/// How a file takes the input of its encoder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoder {
+    /// A prompt of up to so many tokens.
+    Tokens(u64),
+    /// So many numbers of features (`Request::features`).
+    Features(u64),
 }
 
 impl Request {
@@ -118,6 +131,7 @@ impl Request {
             logprobs: false,
             speculate: 0,
             adapter: 0,
+            decoder_tokens: Vec::new(),
         }
     }
     /// Continues a text, with the tokens that belong at its beginning.
@@ -131,6 +145,10 @@ impl Request {
     /// Continues tokens.
     pub fn tokens(tokens: impl Into<Vec<i32>>) -> Request {
         Request::new(Prompt::Tokens(tokens.into()))
+    }
+    /// Gives an encoder of sound its features, in place of a prompt.
+    pub fn features(features: impl Into<Vec<f32>>) -> Request {
+        Request::new(Prompt::Features(features.into()))
     }
     /// Sets what gets each part; if it returns false, the request is cancelled.
     pub fn on_part(mut self, part: impl FnMut(&Part) -> bool + Send + 'static) -> Request {
@@ -200,7 +218,13 @@ impl Generator {
                 asked.tokens = tokens.as_ptr();
                 asked.token_count = tokens.len();
             }
+            Prompt::Features(features) => {
+                asked.features = features.as_ptr();
+                asked.feature_count = features.len();
+            }
         }
+        asked.decoder_tokens = request.decoder_tokens.as_ptr();
+        asked.decoder_token_count = request.decoder_tokens.len();
         asked.max_new_tokens = request.max_new_tokens;
         asked.samples = request.samples;
         asked.temperature = request.temperature;
@@ -232,6 +256,18 @@ impl Generator {
         Ok(number)
     }
 
+    /// What the encoder of the file takes; `None` if it has none.
+    pub fn encoder(&self) -> Option<Encoder> {
+        let mut found: husk_text_encoder = unsafe { std::mem::zeroed() };
+        found.struct_size = size_of::<husk_text_encoder>() as u32;
+        let status = unsafe { husk_generator_encoder_get(self.handle, &mut found, null_mut()) };
+        match (found.positions, found.features) {
+            _ if status != HUSK_OK => None,
+            (0, _) => None,
+            (positions, 0) => Some(Encoder::Tokens(positions)),
+            (_, features) => Some(Encoder::Features(features)),
+        }
+    }
     /// Sets an adapter (LoRA), whose numbers begin with 1: the content of
     /// `adapter_model.safetensors` and of `adapter_config.json`. No request may use it.
     pub fn set_adapter(&mut self, adapter: u32, weights: &[u8], config: &str) -> Result<(), Error> {

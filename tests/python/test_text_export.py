@@ -1,0 +1,224 @@
+"""The export of language models: what a file has, and what is refused."""
+
+import subprocess
+import sys
+
+import husk
+import language_model
+import numpy as np
+import pytest
+import torch
+from husk import __main__ as command
+from husk import tools
+from husk.language import exporting
+from text_file import MOST, SLOTS, exported, host_target
+
+
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory):
+  yield from exported(tmp_path_factory)
+
+
+@pytest.fixture
+def loaded(artifact):
+  return husk.text.load(artifact.path, threads=1)
+
+
+class SeesAll(language_model.Decoder):
+  """Leaves the mask out."""
+
+  def forward(self, input_ids, position_ids=None, use_cache=None, cache=None, logits_to_keep=0):
+    import transformers
+
+    with pytest.MonkeyPatch.context() as patch:
+      patch.setitem(transformers.AttentionMaskInterface.functions, "husk", lambda **_: None)
+      return super().forward(input_ids, position_ids, use_cache, cache, logits_to_keep)
+
+
+class AttendsByItself(language_model.Decoder):
+  def set_attn_implementation(self, name):
+    pass
+
+
+class Fails(language_model.Decoder):
+  def forward(self, input_ids, cache=None, **others):
+    if cache is not None:
+      cache.of_another_kind()
+    return super().forward(input_ids)
+
+
+class KeepsNothing(language_model.Decoder):
+  def forward(self, input_ids, cache=None, **others):
+    return super().forward(input_ids)
+
+
+class KeepsStates(language_model.Decoder):
+  """Adds the sum of all tokens before, of which the first layer keeps a state."""
+
+  def hidden(self, input_ids, position_ids=None, use_cache=None, cache=None):
+    x = super().hidden(input_ids, position_ids, use_cache, cache)
+    sums = x.cumsum(1)
+    if cache is not None:
+      state = cache.get_recurrent_state(0)
+      sums = sums if state is None else sums + state[:, None]
+      cache.update_recurrent_state(sums[:, -1], 0)
+    return x + sums
+
+
+class KeepsStatesByItself(language_model.Decoder):
+  before = None
+
+  def hidden(self, input_ids, position_ids=None, use_cache=None, cache=None):
+    x = super().hidden(input_ids, position_ids, use_cache, cache)
+    sums = x.cumsum(1)
+    if cache is not None:
+      if self.before is not None:
+        sums = sums + self.before
+      self.before = sums[-1:, -1:]
+    return x + sums
+
+
+@pytest.mark.parametrize(
+  ("kind", "reason"),
+  [
+    (SeesAll, "does not follow transformers' hooks"),
+    (AttendsByItself, "computes attention by itself"),
+    (Fails, r"does not run with Husk's cache \(AttributeError"),
+    (KeepsNothing, "keeps nothing in its cache"),
+    (KeepsStatesByItself, "does not follow transformers' hooks"),
+  ],
+)
+def test_an_architecture_without_the_hooks_is_refused(monkeypatch, tmp_path, kind, reason):
+  for name, module in language_model.stand_in().items():
+    monkeypatch.setitem(sys.modules, name, module)
+  with pytest.raises(husk.Unsupported, match=f"the architecture 'small' {reason}"):
+    husk.language.export(kind().eval(), tmp_path / "model.husk", max_tokens=MOST)
+
+
+class DiffersForThree(language_model.Decoder):
+  def hidden(self, input_ids, position_ids=None, use_cache=None, cache=None):
+    x = super().hidden(input_ids, position_ids, use_cache, cache)
+    return 2 * x if cache is not None and input_ids.shape[1] == 3 else x
+
+
+def test_a_feature_that_an_architecture_does_not_allow_is_refused(monkeypatch, tmp_path):
+  for name, module in language_model.stand_in().items():
+    monkeypatch.setitem(sys.modules, name, module)
+  model, path = DiffersForThree().eval(), tmp_path / "model.husk"
+  with pytest.raises(husk.Unsupported, match="'small' gives other logits for several tokens of a"):
+    husk.language.export(model, path, max_tokens=MOST, features="verify")
+  with pytest.raises(husk.Unsupported, match="'small' keeps states, which cannot go back"):
+    husk.language.export(KeepsStates().eval(), path, max_tokens=MOST, features="verify")
+  with exporting.decoder_of(KeepsStates().eval(), 3, MOST, None) as module:
+    assert module.has_states and module.has_keys
+    assert module.get_buffer("recurrent_0_0").shape[0] == 3
+  monkeypatch.setattr(DiffersForThree, "base_model", property(lambda self: self))
+  with pytest.raises(husk.Unsupported, match="'small' has no base model for hidden states"):
+    husk.language.export(model, path, max_tokens=MOST, features="embed")
+
+
+def test_the_command_names_what_is_wrong(monkeypatch, tmp_path, capsys):
+  arguments = ["llm", str(tmp_path / "none.gguf"), "-o", str(tmp_path / "model.husk")]
+  for name, module in language_model.stand_in().items():
+    monkeypatch.setitem(sys.modules, name, module)
+  assert command.main(arguments) == 1
+  assert "none.gguf is not there: give a GGUF file or a folder" in capsys.readouterr().err
+  monkeypatch.setitem(sys.modules, "transformers", None)
+  assert command.main(arguments) == 1
+  assert "husk.language.export needs transformers" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("cache", ["int8", "fp8"])
+def test_a_cache_of_codes(artifact, tmp_path, cache):
+  """The program writes and reads codes as the module in eager mode does."""
+  model, path = artifact.model, tmp_path / "model.husk"
+  husk.language.export(
+    model, path, max_tokens=MOST, slots=SLOTS, cache=cache, targets=(host_target(),)
+  )
+  session = husk.load(path, threads=1).session()
+  tokens = torch.arange(12) * 31 % language_model.VOCABULARY
+  kind = {"int8": torch.int8, "fp8": torch.float8_e4m3fn}[cache]
+  with exporting.decoder_of(model, SLOTS, MOST, kind) as module, torch.no_grad():
+    _, expected = module.prefill(tokens, 1, 0, 12)
+    _, found = session.prefill(tokens.numpy(), 1, 0, 12)
+    torch.testing.assert_close(torch.as_tensor(found), expected, rtol=1e-4, atol=1e-4)
+    positions = torch.tensor([MOST, 12])
+    for at in range(12, 16):
+      positions[1] = at
+      _, expected = module.decode(tokens[:2], positions, at + 1)
+      _, found = session.decode(tokens[:2].numpy(), positions.numpy(), at + 1)
+      torch.testing.assert_close(torch.as_tensor(found)[1], expected[1], rtol=1e-4, atol=1e-4)
+    sizes = {name: len(session.state[name].tobytes()) for name in session.state}
+    numbers = [size for name, size in sizes.items() if not name.endswith("scales")]
+    scales = [size for name, size in sizes.items() if name.endswith("scales")]
+    assert sum(numbers) * 4 == sum(scales) * language_model.HEAD
+    right = model(input_ids=tokens[None]).logits[0, -1]
+    _, found = session.prefill(tokens.numpy(), 0, 0, 12)
+    assert (torch.as_tensor(found)[0] - right).abs().max() < 0.1 * right.abs().max()
+
+
+def test_sizes_that_are_wrong(monkeypatch, tmp_path):
+  for name, module in language_model.stand_in().items():
+    monkeypatch.setitem(sys.modules, name, module)
+  model, path = language_model.Decoder().eval(), tmp_path / "model.husk"
+  with pytest.raises(ValueError, match="max_tokens=600: this small takes up to 512 tokens"):
+    husk.language.export(model, path, max_tokens=600)
+  with pytest.raises(ValueError, match="slots=0: give a number from 1 to 1024"):
+    husk.language.export(model, path, slots=0)
+  with pytest.raises(ValueError, match="features: there is no 'paste': give some of copy, "):
+    husk.language.export(model, path, features=("copy", "paste"))
+  with pytest.raises(ValueError, match="cache_dtype='float8': give one of 'float32'"):
+    husk.language.export(model, path, cache_dtype="float8")
+  with pytest.raises(ValueError, match="cache='int4': give one of .* 'int8', 'fp8'"):
+    husk.language.export(model, path, cache="int4")
+  with pytest.raises(ValueError, match="cache='int8' and cache_dtype='float32': give one of them"):
+    husk.language.export(model, path, cache="int8", cache_dtype="float32")
+
+
+def test_the_cache_of_a_slot_is_copied(artifact):
+  """Logits after a copy are those of the slot that has taken the tokens."""
+  session = husk.load(artifact.path, threads=1).session()
+  tokens = np.arange(5, 17)
+  session.prefill(tokens, 0, 0, 12)
+  session.prefill(tokens[::-1].copy(), 2, 0, 12)
+  assert session.copy(0, 2, 0, 3).tolist() == [3]
+  assert session.copy(0, 2, 3, 9).tolist() == [12]
+  session.copy(0, 1, 0, 11)  # one position less
+  _, logits = session.decode(np.full(3, 20), np.full(3, 12), MOST)
+  assert (logits[0] == logits[2]).all() and np.abs(logits[0] - logits[1]).max() > 1e-3
+  with pytest.raises(ValueError):
+    session.copy(0, 3, 0, 3)
+
+
+def test_several_tokens_of_a_slot_give_what_single_ones_do(artifact):
+  """The logits of `verify` for two slots, of which one comes to the end of its sequence."""
+  tokens = np.random.default_rng(4).integers(3, language_model.VOCABULARY, (2, MOST + 1))
+  session = husk.load(artifact.path, threads=1).session()
+  begins, count = (12, MOST - 3), 5  # two tokens of the second slot have no position
+  for slot, begin in enumerate(begins):
+    session.prefill(tokens[slot, :begin].copy(), slot, 0, begin)
+  rows = [tokens[slot, begin : begin + count] for slot, begin in enumerate(begins)]
+  rows[1] = np.pad(rows[1], (0, count - len(rows[1])))
+  following, logits = session.verify(np.stack(rows), np.array(begins), MOST)
+  assert following.tolist() == logits.argmax(-1).tolist()
+  for slot, begin in enumerate(begins):
+    for k in range(count if slot == 0 else 3):
+      with torch.no_grad():
+        right = artifact.model(torch.tensor(tokens[slot : slot + 1, : begin + k + 1])).logits[0, -1]
+      np.testing.assert_allclose(logits[slot * count + k], right, rtol=1e-4, atol=1e-4)
+
+
+def test_the_file_names_its_texts(artifact):
+  text = subprocess.run(
+    [tools.find("husk-dump"), artifact.path, "--output=meta"],
+    capture_output=True,
+    text=True,
+    check=True,
+  ).stdout
+  for name in ("tokenizer", "chat_template", "roles", "generation", "model", "license", "hashes"):
+    assert f"husk.text.{name}" in text
+
+
+def test_each_function_is_traced_once(artifact):
+  """torch.export traces a function again if one token or one row is another case in it."""
+  assert artifact.traces == 8
