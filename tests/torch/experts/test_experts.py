@@ -1,5 +1,5 @@
-"""Products with the matrices of experts on CUDA targets (experts/operator.py): which calls a program
-gets for them, and what these compute by Triton's interpreter."""
+"""Products with the matrices of experts on CUDA targets (experts/operator.py): which calls a
+program gets for them, and what these compute by Triton's interpreter."""
 
 import re
 

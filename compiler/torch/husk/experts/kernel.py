@@ -53,7 +53,7 @@ def expert_row(x, stack, scales, zeros, values, experts, scale, out, TIMES: tl.c
   for piece in tl.static_range(PIECES):
     even, odd, more = _elements(x, scale, None, FIRST * piece, REST if piece else FIRST, K, BITS)
     square += more
-    for side in tl.static_range(SIDES):
+    for _ in tl.static_range(SIDES):
       found = _products(read[0], read[1], read[2], even, odd, zeros, values, BITS, NUMBERS, x)
       read = read[3:]
       # The other side becomes the first one.
@@ -208,9 +208,9 @@ def _tile(x, stack, scales, zeros, values, expert, n, at, K: tl.constexpr, N: tl
 def _read(stack, scales, zeros, expert, n, is_here, FROM: tl.constexpr, SIZE: tl.constexpr,
           K: tl.constexpr, COLUMNS: tl.constexpr, EXPERT: tl.constexpr, COLUMN: tl.constexpr,
           ELEMENT: tl.constexpr, BITS: tl.constexpr, GROUP: tl.constexpr):
-  """The elements FROM to FROM + SIZE of columns `n` of a matrix that has COLUMNS, or their codes, as
-  columns x lines x 16 bytes, and the scales and zeros of these lines, which are anything if there
-  are none. What is behind a column is 0, and so is all unless `is_here`."""
+  """The elements FROM to FROM + SIZE of columns `n` of a matrix of COLUMNS columns, or their codes,
+  as columns x lines x 16 bytes, and the scales and zeros of these lines, which are anything if
+  there are none. What is behind a column is 0, and so is all unless `is_here`."""
   matrix = stack + expert * EXPERT
   n = n.to(tl.int64)
   if BITS == 0:

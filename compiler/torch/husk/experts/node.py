@@ -21,8 +21,8 @@ from . import operator
 
 _FILE = pathlib.Path(__file__).parent / "kernel.py"
 # The elements of weights that a thread of a product of numbered rows has at once, and those of a
-# block, and the most warps of a block. With twice or four times as many, eight layers with the sizes
-# of Qwen3-30B-A3B took 1.02 to 1.4 times as long on an H200.
+# block, and the most warps of a block. With twice or four times as many, eight layers with the
+# sizes of Qwen3-30B-A3B took 1.0 to 1.4 times as long on an H200.
 _OF_A_THREAD, _OF_A_BLOCK, _MOST_WARPS = 64, 1 << 13, 16
 
 
