@@ -62,11 +62,12 @@ inline int64_t int_columns(const IntConvolution& c) {
 inline int64_t int_panels(const IntConvolution& c) {
   return (int_columns(c) + kIntPanel - 1) / kIntPanel;
 }
-// The words of a panel. A word of 32 bits of a depthwise convolution is one weight as an i16, above
-// which there is 0; else it is four weights that follow each other along the depth: taps, and in
-// them channels.
+// The words of a panel. A word of 32 bits has four weights. They follow each other along the depth:
+// taps, and in them channels. Those of a depthwise convolution lie below each other in the kernel;
+// weights below its last row are 0.
 inline int64_t int_panel_words(const IntConvolution& c) {
-  return (is_depthwise(c) ? taps_of(c) : (depth_of(c) + 3) / 4) * kIntPanel;
+  return (is_depthwise(c) ? (c.kernel[0] + 3) / 4 * c.kernel[1] : (depth_of(c) + 3) / 4) *
+         kIntPanel;
 }
 
 // The first column of a panel. The last panel of a depthwise convolution overlaps the one before it
@@ -90,15 +91,12 @@ inline void write_int_panel(const IntConvolution& c, int64_t group, int64_t pane
     for (int64_t column = 0; column < kIntPanel; ++column) {
       uint32_t word = 0;
       const int64_t channel = group * c.out_channels + begin + column;
-      if (column < filled && depthwise) {
-        word = static_cast<uint16_t>(int16_t{int_weight(c, channel, row, 0)});
-      } else if (column < filled) {
-        for (int64_t e = 0; e < 4 && row * 4 + e < depth_of(c); ++e) {
-          const int64_t d = row * 4 + e;
-          const auto code = static_cast<uint8_t>(
-              int_weight(c, channel, d / c.in_channels, d % c.in_channels));
-          word |= uint32_t{code} << 8 * e;
-        }
+      for (int64_t e = 0; column < filled && e < 4; ++e) {
+        const int64_t d = row * 4 + e, ky = row / c.kernel[1] * 4 + e;
+        if (depthwise ? ky >= c.kernel[0] : d >= depth_of(c)) break;
+        const int64_t tap = depthwise ? ky * c.kernel[1] + row % c.kernel[1] : d / c.in_channels;
+        const auto code = static_cast<uint8_t>(int_weight(c, channel, tap, d % c.in_channels));
+        word |= uint32_t{code} << 8 * e;
       }
       to[column] = word;
     }

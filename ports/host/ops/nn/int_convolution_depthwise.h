@@ -1,0 +1,261 @@
+// The kernel of depthwise convolutions of codes of 8 bits. The codes that four rows of the input
+// have at one place make a word for each channel, and an instruction multiplies them with the four
+// weights of a column of the kernel. The words of a column of the input are made once for all
+// positions of a line that read it. Weights of rows that the kernel lacks are 0.
+#pragma once
+
+#include "nn/int_convolution_results.h"
+
+namespace husk::host {
+namespace {
+
+// Positions whose sums are in registers.
+constexpr int kDepthwiseTile = HUSK_VECTOR_BYTES == 64 ? 4 : HUSK_VECTOR_BYTES == 32 ? 2 : 1;
+// What the words of a piece of a line may take, so that they stay in the first-level cache.
+constexpr int64_t kColumnBytes = 24 << 10;
+static_assert(kColumnBytes <= kIntPositions * kIntSlicePitch &&
+                  kMaxDepthwiseTaps * 4 * HUSK_VECTOR_BYTES <= kIntPositions * kIntSlicePitch,
+              "words of one position fit into the buffer of rows");
+
+// Columns of words of a line: position i reads columns i * step + kx * gap. If positions share no
+// columns, or leave some out, each has columns of its own.
+struct DepthwiseColumns {
+  bool are_shared;
+  int64_t step, gap;
+
+  explicit DepthwiseColumns(const IntConvolution& c)
+      : are_shared(c.dilation[1] == 1 && c.stride[1] <= c.kernel[1]),
+        step(are_shared ? c.stride[1] : c.kernel[1]),
+        gap(1) {}
+  int64_t count(const IntConvolution& c, int64_t positions) const {
+    return (positions - 1) * step + c.kernel[1];
+  }
+  // The element that a column reads, for a line whose first tap reads element `at`.
+  int64_t element(const IntConvolution& c, int64_t at, int64_t column) const {
+    if (are_shared) return at + column;
+    return at + column / step * c.stride[1] + column % step * c.dilation[1];
+  }
+  // Positions whose columns fit into the memory for them.
+  int64_t most_positions(const IntConvolution& c, int64_t column_bytes) const {
+    const int64_t columns = kColumnBytes / column_bytes;
+    return columns <= c.kernel[1] ? 1 : (columns - c.kernel[1]) / step + 1;
+  }
+};
+
+// As many channels as `Bytes` has, from `column` of the part on. Vectors of their sums are in the
+// order of interleave().
+template <class Bytes>
+class DepthwiseChannels {
+ public:
+  static constexpr int64_t kChannels = sizeof(Bytes);
+  static constexpr int kVectors = static_cast<int>(4 * kChannels / HUSK_VECTOR_BYTES);
+
+  // `filled` channels exist; the panels of their weights begin at `panels`.
+  DepthwiseChannels(const IntPart& p, const SimpleResults& results, int64_t column, int64_t filled,
+                    const uint32_t* panels)
+      : p_(p),
+        results_(results),
+        columns_(p.c),
+        column_(column),
+        filled_(filled),
+        groups_((p.c.kernel[0] + 3) / 4),
+        words_(p.buffers.a),
+        weights_(panels) {
+    in_order(p.buffers.begins + column, begins_);
+    in_order(p.buffers.scales + column, scales_);
+    in_order(p.buffers.bias + column, bias_);
+    if constexpr (kChannels == kIntPanel) return;
+    const int64_t rows = groups_ * p.c.kernel[1];
+    for (int64_t row = 0; row < rows; ++row)
+      for (int64_t panel = 0; panel < kChannels / kIntPanel; ++panel)
+        for (int64_t v = 0; v < 4; ++v)
+          __builtin_memcpy(p.buffers.weights + row * kChannels + v * kLanes + 4 * panel,
+                           panels + panel * rows * kIntPanel + row * kIntPanel + 4 * v, 16);
+    weights_ = p.buffers.weights;
+  }
+
+  // Computes `count` positions of a line, from row `row` of the part on.
+  void run(int64_t row, const Place& place, int64_t count) {
+    const int64_t most = columns_.most_positions(p_.c, groups_ * 4 * kChannels);
+    for (int64_t first = 0; first < count; first += most) {
+      const int64_t some = smaller(most, count - first);
+      write_columns(place, place.at[1] + first * p_.c.stride[1], columns_.count(p_.c, some));
+      int64_t i = 0;
+      for (; i + kDepthwiseTile <= some; i += kDepthwiseTile)
+        multiply<kDepthwiseTile>(row + first + i, i);
+      for (; i < some; ++i) multiply<1>(row + first + i, i);
+      if (!is_direct())
+        finish(p_, results_, row + first, some, column_, filled_, sums_at(row + first),
+               kIntPartColumns);
+    }
+  }
+
+ private:
+  // Copies the numbers of the channels, four at a time, in the order of interleave().
+  template <class T>
+  static void in_order(const T* from, T* to) {
+    for (int64_t part = 0; part < kChannels / 16; ++part)
+      for (int64_t v = 0; v < 4; ++v)
+        __builtin_memcpy(to + v * (kChannels / 4) + 4 * part, from + 16 * part + 4 * v, 16);
+  }
+
+  // Whether codes are made of sums in registers.
+  bool is_direct() const {
+    return kVectors == 4 && p_.is_simple && !p_.c.residual && filled_ == kChannels;
+  }
+  int32_t* sums_at(int64_t row) const {
+    return p_.buffers.sums + row * kIntPartColumns + column_;
+  }
+
+  void write_columns(const Place& place, int64_t at, int64_t columns) const {
+    const IntConvolution& c = p_.c;
+    const int64_t step = c.input_strides.channel;
+    const auto* image = static_cast<const uint8_t*>(c.input) + place.image * c.input_strides.image +
+                        (p_.column + column_) * step;
+    for (int64_t group = 0; group < groups_; ++group) {
+      // Rows beside the image read the code of 0.
+      const uint8_t* from[4];
+      int64_t across[4], steps[4];
+      for (int64_t i = 0; i < 4; ++i) {
+        const int64_t ky = 4 * group + i, y = place.at[0] + ky * c.dilation[0];
+        const bool is_inside = ky < c.kernel[0] && y >= 0 && y < c.in[0];
+        from[i] = is_inside ? image + y * c.input_strides.axis[0] : p_.buffers.zeros;
+        across[i] = is_inside ? c.input_strides.axis[1] : 0;
+        steps[i] = is_inside ? step : 0;
+      }
+      for (int64_t column = 0; column < columns; ++column) {
+        const int64_t x = columns_.element(c, at, column);
+        Bytes rows[4], words[4];
+        HUSK_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          if (x < 0 || x >= c.in[1])
+            __builtin_memcpy(&rows[i], p_.buffers.zeros, sizeof rows[i]);
+          else if (step == 1 && filled_ == kChannels)
+            __builtin_memcpy(&rows[i], from[i] + x * across[i], sizeof rows[i]);
+          else
+            rows[i] = gathered(from[i] + x * across[i], steps[i]);
+          rows[i] ^= p_.flip;
+        }
+        interleave(rows, words);
+        __builtin_memcpy(words_ + (column * groups_ + group) * 4 * kChannels, words, sizeof words);
+      }
+    }
+  }
+
+  Bytes gathered(const uint8_t* from, int64_t step) const {
+    Bytes row = {};
+    for (int64_t i = 0; i < filled_; ++i) row[i] = from[i * step];
+    return row;
+  }
+
+  // Computes X positions, from row `row` of the part and position `position` of the columns on.
+  template <int X>
+  void multiply(int64_t row, int64_t position) const {
+    constexpr int V = kVectors;
+    const int64_t pitch = groups_ * 4 * kChannels, taps = p_.c.kernel[1];
+    const uint8_t* at[X];
+    IntVector total[X][V];
+    HUSK_UNROLL
+    for (int x = 0; x < X; ++x) {
+      at[x] = words_ + (position + x) * columns_.step * pitch;
+      HUSK_UNROLL
+      for (int v = 0; v < V; ++v) total[x][v] = load_ints(begins_ + v * kLanes);
+    }
+    const uint32_t* weights = weights_;
+    for (int64_t group = 0; group < groups_; ++group)
+      for (int64_t kx = 0; kx < taps; ++kx, weights += kChannels) {
+        const int64_t from = kx * pitch + group * 4 * kChannels;
+        IntVector right[V];
+        HUSK_UNROLL
+        for (int v = 0; v < V; ++v) right[v] = load_ints(weights + v * kLanes);
+        HUSK_UNROLL
+        for (int x = 0; x < X; ++x) {
+          HUSK_UNROLL
+          for (int v = 0; v < V; ++v)
+            add_dots(total[x][v], load_ints(at[x] + from + v * HUSK_VECTOR_BYTES), right[v]);
+        }
+      }
+    if (is_direct()) return store_results<X>(row, total);
+    HUSK_UNROLL
+    for (int x = 0; x < X; ++x) {
+      alignas(64) int32_t sums[kChannels];
+      __builtin_memcpy(sums, total[x], sizeof sums);
+      for (int64_t part = 0; part < kChannels / 16; ++part)
+        for (int64_t v = 0; v < 4; ++v)
+          __builtin_memcpy(sums_at(row + x) + 16 * part + 4 * v,
+                           sums + v * (kChannels / 4) + 4 * part, 16);
+    }
+  }
+
+  template <int X>
+  void store_results(int64_t row, const IntVector (&total)[X][kVectors]) const {
+    if constexpr (kVectors == 4) {
+      auto* const out = static_cast<uint8_t*>(p_.c.out) + p_.channel() + column_;
+      HUSK_UNROLL
+      for (int x = 0; x < X; ++x) {
+        Vector<float> v[4];
+        HUSK_UNROLL
+        for (int i = 0; i < 4; ++i)
+          v[i] = scaled(total[x][i], load(scales_ + i * kLanes), load(bias_ + i * kLanes));
+        const ByteVector codes = results_.codes(v);
+        __builtin_memcpy(out + p_.buffers.out[row + x], &codes, sizeof codes);
+      }
+    }
+  }
+
+  const IntPart& p_;
+  const SimpleResults& results_;
+  DepthwiseColumns columns_;
+  int64_t column_, filled_, groups_;
+  uint8_t* words_;
+  const uint32_t* weights_;
+  alignas(64) int32_t begins_[kChannels];
+  alignas(64) float scales_[kChannels], bias_[kChannels];
+};
+
+template <class Bytes>
+inline bool run_depthwise_channels(const IntPart& p, const SimpleResults& results, int64_t column,
+                                   int64_t filled, const uint32_t* panels,
+                                   Cancellation& cancellation) {
+  DepthwiseChannels<Bytes> channels(p, results, column, filled, panels);
+  bool ends = false;
+  for_each_line(p, [&](int64_t row, const Place& place, int64_t count) {
+    ends = ends || cancellation.ends(count * taps_of(p.c) * int64_t{sizeof(Bytes)} / 64 + 16);
+    if (!ends) channels.run(row, place, count);
+  });
+  return !ends;
+}
+
+inline void run_depthwise(const IntPart& p, const SimpleResults& results,
+                          Cancellation& cancellation) {
+  const IntConvolution& c = p.c;
+  const int64_t pitch = int_panel_words(c);
+  const uint32_t* b = p.buffers.b;
+  if (c.packed) {
+    b = static_cast<const uint32_t*>(c.packed) + p.panel * pitch;
+  } else {
+    for (int64_t panel = 0; panel < p.panels; ++panel)
+      write_int_panel(c, 0, p.panel + panel, 0, pitch / kIntPanel, p.buffers.b + panel * pitch);
+  }
+  __builtin_memset(p.buffers.zeros, p.zero, sizeof p.buffers.zeros);
+  for (int64_t panel = 0; panel < p.panels;) {
+    // The last panel may overlap the one before it.
+    const int64_t column = panel_begin(c, p.panel + panel) - p.column,
+                  filled = smaller(kIntPanel, p.columns - column);
+    if (HUSK_VECTOR_BYTES > kIntPanel && column == panel * kIntPanel &&
+        column + HUSK_VECTOR_BYTES <= p.columns) {
+      if (!run_depthwise_channels<ByteVector>(p, results, column, HUSK_VECTOR_BYTES,
+                                              b + panel * pitch, cancellation))
+        return;
+      panel += HUSK_VECTOR_BYTES / kIntPanel;
+    } else {
+      if (!run_depthwise_channels<ByteVector16>(p, results, column, filled, b + panel * pitch,
+                                                cancellation))
+        return;
+      ++panel;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace husk::host
