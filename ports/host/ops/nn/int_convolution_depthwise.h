@@ -101,7 +101,7 @@ class DepthwiseChannels {
 
   // Whether codes are made of sums in registers.
   bool is_direct() const {
-    return kVectors == 4 && p_.is_simple && !p_.c.residual && filled_ == kChannels;
+    return p_.is_simple && !p_.c.residual && filled_ == kChannels;
   }
   int32_t* sums_at(int64_t row) const {
     return p_.buffers.sums + row * kIntPartColumns + column_;
@@ -123,23 +123,35 @@ class DepthwiseChannels {
         across[i] = is_inside ? c.input_strides.axis[1] : 0;
         steps[i] = is_inside ? step : 0;
       }
-      for (int64_t column = 0; column < columns; ++column) {
+      const Bytes zeros = static_cast<uint8_t>(p_.zero ^ p_.flip) + Bytes{};
+      const bool is_adjacent = step == 1 && filled_ == kChannels;
+      uint8_t* to = words_ + group * 4 * kChannels;
+      for (int64_t column = 0; column < columns; ++column, to += groups_ * 4 * kChannels) {
         const int64_t x = columns_.element(c, at, column);
         Bytes rows[4], words[4];
+        if (x < 0 || x >= c.in[1]) {
+          store_words({zeros, zeros, zeros, zeros}, to);
+          continue;
+        }
         HUSK_UNROLL
         for (int i = 0; i < 4; ++i) {
-          if (x < 0 || x >= c.in[1])
-            __builtin_memcpy(&rows[i], p_.buffers.zeros, sizeof rows[i]);
-          else if (step == 1 && filled_ == kChannels)
-            __builtin_memcpy(&rows[i], from[i] + x * across[i], sizeof rows[i]);
+          const uint8_t* element = from[i] + x * across[i];
+          if (is_adjacent)
+            __builtin_memcpy(&rows[i], element, sizeof rows[i]);
           else
-            rows[i] = gathered(from[i] + x * across[i], steps[i]);
+            rows[i] = gathered(element, steps[i]);
           rows[i] ^= p_.flip;
         }
         interleave(rows, words);
-        __builtin_memcpy(words_ + (column * groups_ + group) * 4 * kChannels, words, sizeof words);
+        store_words(words, to);
       }
     }
+  }
+
+  // One by one: a copy of the array would go through memory.
+  static void store_words(const Bytes (&words)[4], uint8_t* to) {
+    HUSK_UNROLL
+    for (int i = 0; i < 4; ++i) __builtin_memcpy(to + i * sizeof(Bytes), &words[i], sizeof(Bytes));
   }
 
   Bytes gathered(const uint8_t* from, int64_t step) const {
@@ -187,18 +199,26 @@ class DepthwiseChannels {
     }
   }
 
+  // Writes the codes of X positions. Their vectors are taken four at a time.
   template <int X>
   void store_results(int64_t row, const IntVector (&total)[X][kVectors]) const {
-    if constexpr (kVectors == 4) {
-      auto* const out = static_cast<uint8_t*>(p_.c.out) + p_.channel() + column_;
+    constexpr int V = kVectors;
+    auto* const out = static_cast<uint8_t*>(p_.c.out) + p_.channel() + column_;
+    HUSK_UNROLL
+    for (int first = 0; first < X * V; first += 4) {
+      Vector<float> numbers[4];
+      uint8_t* to[4];
       HUSK_UNROLL
-      for (int x = 0; x < X; ++x) {
-        Vector<float> v[4];
-        HUSK_UNROLL
-        for (int i = 0; i < 4; ++i)
-          v[i] = scaled(total[x][i], load(scales_ + i * kLanes), load(bias_ + i * kLanes));
-        const ByteVector codes = results_.codes(v);
-        __builtin_memcpy(out + p_.buffers.out[row + x], &codes, sizeof codes);
+      for (int i = 0; i < 4; ++i) {
+        const int at = first + i < X * V ? first + i : X * V - 1, v = at % V;
+        numbers[i] = scaled(total[at / V][v], load(scales_ + v * kLanes), load(bias_ + v * kLanes));
+        to[i] = out + p_.buffers.out[row + at / V] + v * kLanes;
+      }
+      if constexpr (V < 4) {
+        results_.store(numbers, to);
+      } else {
+        const ByteVector codes = results_.codes(numbers);
+        __builtin_memcpy(to[0], &codes, sizeof codes);
       }
     }
   }

@@ -206,33 +206,43 @@ inline void run_product(const IntPart& p, const SimpleResults& results,
           write_int_panel(c, p.group, first_panel + panel, d / 4, d / 4 + words,
                           buffers.b + panel * pitch);
       }
+      // Sums that are complete at once stay in the first-level cache: those of a tile, or those of
+      // all rows if finish() takes rows of fewer panels together.
+      const bool is_complete = depth == all_depth, by_tile = is_complete && panels == kIntTilePanels;
+      const int64_t columns = smaller(left, panels * kIntPanel),
+                    sums_pitch = is_complete ? panels * kIntPanel : kIntPartColumns;
+      int32_t* const all_sums = buffers.sums + (is_complete ? 0 : column);
       for (int64_t r = 0; r < p.count;) {
         const int64_t count = p.count - r >= kIntTileRows ? kIntTileRows : 1;
-        int32_t* sums = buffers.sums + r * kIntPartColumns + column;
+        int32_t* const sums = all_sums + (by_tile ? 0 : r * sums_pitch);
         const int32_t* begins = d == 0 ? buffers.begins + column : sums;
-        const int64_t begins_pitch = d == 0 ? 0 : kIntPartColumns;
-        int64_t sums_pitch = kIntPartColumns;
-        if (is_last && d == 0) {
-          // Sums that are complete stay in the first-level cache.
-          sums = buffers.sums;
-          sums_pitch = kIntTilePanels * kIntPanel;
-        }
+        const int64_t begins_pitch = d == 0 ? 0 : sums_pitch;
         if (count == 1)
           multiply_panels<1>(panels, words, rows + r, b, pitch, begins, begins_pitch, sums,
                              sums_pitch);
         else
           multiply_panels<kIntTileRows>(panels, words, rows + r, b, pitch, begins, begins_pitch,
                                         sums, sums_pitch);
-        if (is_last)
-          finish(p, results, r, count, column, smaller(left, panels * kIntPanel), sums,
-                 sums_pitch);
+        if (by_tile) finish(p, results, r, count, column, columns, sums, sums_pitch);
         r += count;
       }
+      if (is_last && !by_tile)
+        finish(p, results, 0, p.count, column, columns, all_sums, sums_pitch);
     }
   }
 }
 
 // ---- parts ----
+
+// Writes the numbers of columns times a factor, and zeros up to the end of a panel.
+inline void scale_numbers(const float* from, int64_t first, int64_t stride, int64_t count,
+                          float factor, float* to) {
+  if (from && stride == 1)
+    for (int64_t j = 0; j < count; ++j) to[j] = factor * from[first + j];
+  else
+    for (int64_t j = 0; j < count; ++j) to[j] = from ? factor * from[(first + j) * stride] : 0;
+  for (int64_t j = count; j % kIntPanel != 0; ++j) to[j] = 0;
+}
 
 [[maybe_unused]] void run_int_convolution(const IntConvolution& c, int64_t part,
                                           Cancellation& cancellation, void* scratch) {
@@ -285,15 +295,15 @@ inline void run_product(const IntPart& p, const SimpleResults& results,
   const auto* sums = static_cast<const int32_t*>(c.packed);
   if (sums) sums += int_groups(c) * int_panels(c) * int_panel_words(c);
   const int64_t channel = p.channel(), columns = p.columns;
-  for (int64_t j = 0; j < columns; ++j)
-    buffers.begins[j] = -zero * (sums ? sums[channel + j] : sum_of_weights(c, channel + j));
-  const float scale = factor * c.input_scale;
-  for (int64_t j = 0; j < columns; ++j)
-    buffers.scales[j] = scale * c.scales[(channel + j) * c.scales_stride];
-  for (int64_t j = 0; j < columns; ++j)
-    buffers.bias[j] = c.bias ? factor * c.bias[(channel + j) * c.bias_stride] : 0;
-  for (int64_t j = columns; j % kIntPanel != 0; ++j)
-    buffers.begins[j] = 0, buffers.scales[j] = buffers.bias[j] = 0;
+  if (sums)
+    for (int64_t j = 0; j < columns; ++j) buffers.begins[j] = -zero * sums[channel + j];
+  else
+    for (int64_t j = 0; j < columns; ++j)
+      buffers.begins[j] = -zero * sum_of_weights(c, channel + j);
+  scale_numbers(c.scales, channel, c.scales_stride, columns, factor * c.input_scale,
+                buffers.scales);
+  scale_numbers(c.bias, channel, c.bias_stride, columns, factor, buffers.bias);
+  for (int64_t j = columns; j % kIntPanel != 0; ++j) buffers.begins[j] = 0;
   for_each_line(p, [&](int64_t row, const Place& place, int64_t line) {
     const int64_t out = place.element(c.out_strides),
                   residual = c.residual ? place.element(c.residual_strides) : 0;

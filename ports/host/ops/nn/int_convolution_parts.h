@@ -122,6 +122,13 @@ inline ByteVector in_order(ByteVector codes) {
 #endif
 }
 
+// The first to the fourth quarter of a vector.
+inline CodeLanes quarter(ByteVector codes, int i) {
+  CodeLanes some;
+  __builtin_memcpy(&some, reinterpret_cast<const uint8_t*>(&codes) + i * sizeof some, sizeof some);
+  return some;
+}
+
 inline ByteVector at_least(ByteVector low, ByteVector codes) {
 #if defined(__AVX512F__)
   return bits_as<ByteVector>(

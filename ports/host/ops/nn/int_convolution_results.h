@@ -108,11 +108,6 @@ class SimpleResults {
     return (__builtin_convertvector(ints, Vector<float>) - residual_zero_) * residual_scale_;
   }
 
-  CodeLanes codes(Vector<float> v) const {
-    v = at_most<float>(most_, at_least<float>(least_, activated(v)));
-    return narrowed(rounded(v) + (out_zero_ - IntVector{}));
-  }
-
   // Codes in the order of packed(). Rounding keeps the order of numbers, so that the lower end can
   // be a code.
   ByteVector codes(const Vector<float> (&v)[4]) const {
@@ -121,6 +116,16 @@ class SimpleResults {
     for (int i = 0; i < 4; ++i) below[i] = at_most<float>(most_, activated(v[i]));
     const ByteVector codes = packed(below, static_cast<int16_t>(out_zero_ + flip_));
     return at_least(static_cast<uint8_t>(least_code_) + ByteVector{}, codes) ^ flip_;
+  }
+
+  // Writes the codes of each vector to a place of its own.
+  void store(const Vector<float> (&v)[4], uint8_t* const (&to)[4]) const {
+    const ByteVector all = in_order(codes(v));
+    HUSK_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const CodeLanes some = quarter(all, i);
+      __builtin_memcpy(to[i], &some, sizeof some);
+    }
   }
 
  private:
@@ -172,11 +177,17 @@ inline void finish(const IntPart& p, const SimpleResults& results, int64_t row, 
   for (; j < count; j += kLanes) {
     const int64_t at = smaller(j, count - kLanes);
     const Vector<float> scales = load(b.scales + column + at), bias = load(b.bias + column + at);
-    for (int64_t r = 0; r < rows; ++r) {
-      Vector<float> v = scaled(load_ints(sums + r * pitch + at), scales, bias);
-      if (adds) v += results.residual(residual + b.residual[row + r] + at);
-      const CodeLanes codes = results.codes(v);
-      __builtin_memcpy(out + b.out[row + r] + at, &codes, sizeof codes);
+    for (int64_t first = 0; first < rows; first += 4) {
+      Vector<float> v[4];
+      uint8_t* to[4];
+      HUSK_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const int64_t r = smaller(first + i, rows - 1);
+        v[i] = scaled(load_ints(sums + r * pitch + at), scales, bias);
+        if (adds) v[i] += results.residual(residual + b.residual[row + r] + at);
+        to[i] = out + b.out[row + r] + at;
+      }
+      results.store(v, to);
     }
   }
 }
