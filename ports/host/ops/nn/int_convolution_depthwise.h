@@ -80,10 +80,13 @@ class DepthwiseChannels {
     for (int64_t first = 0; first < count; first += most) {
       const int64_t some = smaller(most, count - first);
       write_columns(place, place.at[1] + first * p_.c.stride[1], columns_.count(p_.c, some));
-      int64_t i = 0;
-      for (; i + kDepthwiseTile <= some; i += kDepthwiseTile)
-        multiply<kDepthwiseTile>(row + first + i, i);
-      for (; i < some; ++i) multiply<1>(row + first + i, i);
+      // The last tile may overlap the one before it.
+      const bool has_tile = some >= kDepthwiseTile;
+      for (int64_t i = 0; has_tile && i < some; i += kDepthwiseTile) {
+        const int64_t at = smaller(i, some - kDepthwiseTile);
+        multiply<kDepthwiseTile>(row + first + at, at);
+      }
+      for (int64_t i = 0; !has_tile && i < some; ++i) multiply<1>(row + first + i, i);
       if (!is_direct())
         finish(p_, results_, row + first, some, column_, filled_, sums_at(row + first),
                kIntPartColumns);

@@ -213,18 +213,22 @@ inline void run_product(const IntPart& p, const SimpleResults& results,
                     sums_pitch = is_complete ? panels * kIntPanel : kIntPartColumns;
       int32_t* const all_sums = buffers.sums + (is_complete ? 0 : column);
       for (int64_t r = 0; r < p.count;) {
-        const int64_t count = p.count - r >= kIntTileRows ? kIntTileRows : 1;
-        int32_t* const sums = all_sums + (by_tile ? 0 : r * sums_pitch);
+        // The last tile may overlap the one before it, unless it would add to its sums again.
+        const bool fits = (is_complete ? p.count : p.count - r) >= kIntTileRows;
+        const int64_t count = fits ? kIntTileRows : 1, first = smaller(r, p.count - count),
+                      rest = first + count - r;
+        int32_t* const sums = all_sums + (by_tile ? 0 : first * sums_pitch);
         const int32_t* begins = d == 0 ? buffers.begins + column : sums;
         const int64_t begins_pitch = d == 0 ? 0 : sums_pitch;
-        if (count == 1)
-          multiply_panels<1>(panels, words, rows + r, b, pitch, begins, begins_pitch, sums,
-                             sums_pitch);
-        else
-          multiply_panels<kIntTileRows>(panels, words, rows + r, b, pitch, begins, begins_pitch,
+        if (fits)
+          multiply_panels<kIntTileRows>(panels, words, rows + first, b, pitch, begins, begins_pitch,
                                         sums, sums_pitch);
-        if (by_tile) finish(p, results, r, count, column, columns, sums, sums_pitch);
-        r += count;
+        else
+          multiply_panels<1>(panels, words, rows + first, b, pitch, begins, begins_pitch, sums,
+                             sums_pitch);
+        if (by_tile)
+          finish(p, results, r, rest, column, columns, sums + (r - first) * sums_pitch, sums_pitch);
+        r += rest;
       }
       if (is_last && !by_tile)
         finish(p, results, 0, p.count, column, columns, all_sums, sums_pitch);
