@@ -63,11 +63,15 @@ inline int64_t int_panels(const IntConvolution& c) {
   return (int_columns(c) + kIntPanel - 1) / kIntPanel;
 }
 // The words of a panel. A word of 32 bits has four weights. They follow each other along the depth:
-// taps, and in them channels. Those of a depthwise convolution lie below each other in the kernel;
-// weights below its last row are 0.
+// taps, and in them channels. Those of a depthwise convolution lie below each other in a group of up
+// to four rows of the kernel. A last row that would be a group alone is one of its own: its weights
+// lie beside each other. Weights outside of the kernel are 0.
+inline int64_t depthwise_groups(const IntConvolution& c) { return (c.kernel[0] + 2) / 4; }
+inline bool has_row_of_its_own(const IntConvolution& c) { return c.kernel[0] % 4 == 1; }
 inline int64_t int_panel_words(const IntConvolution& c) {
-  return (is_depthwise(c) ? (c.kernel[0] + 3) / 4 * c.kernel[1] : (depth_of(c) + 3) / 4) *
-         kIntPanel;
+  if (!is_depthwise(c)) return (depth_of(c) + 3) / 4 * kIntPanel;
+  const int64_t row = has_row_of_its_own(c) ? (c.kernel[1] + 3) / 4 : 0;
+  return (depthwise_groups(c) * c.kernel[1] + row) * kIntPanel;
 }
 
 // The first column of a panel. The last panel of a depthwise convolution overlaps the one before it
@@ -82,6 +86,14 @@ inline int8_t int_weight(const IntConvolution& c, int64_t channel, int64_t tap, 
                   tap / c.kernel[1] * c.weight_axis[0] + tap % c.kernel[1] * c.weight_axis[1]];
 }
 
+// The tap of weight e of a word of a depthwise convolution, or -1 outside of the kernel.
+inline int64_t depthwise_tap(const IntConvolution& c, int64_t word, int64_t e) {
+  const int64_t below = depthwise_groups(c) * c.kernel[1];
+  const int64_t ky = word < below ? word / c.kernel[1] * 4 + e : c.kernel[0] - 1,
+                kx = word < below ? word % c.kernel[1] : (word - below) * 4 + e;
+  return ky < c.kernel[0] && kx < c.kernel[1] ? ky * c.kernel[1] + kx : -1;
+}
+
 // Writes rows `first` to `last` of a panel, each of which has kIntPanel words.
 inline void write_int_panel(const IntConvolution& c, int64_t group, int64_t panel, int64_t first,
                             int64_t last, uint32_t* to) {
@@ -92,9 +104,9 @@ inline void write_int_panel(const IntConvolution& c, int64_t group, int64_t pane
       uint32_t word = 0;
       const int64_t channel = group * c.out_channels + begin + column;
       for (int64_t e = 0; column < filled && e < 4; ++e) {
-        const int64_t d = row * 4 + e, ky = row / c.kernel[1] * 4 + e;
-        if (depthwise ? ky >= c.kernel[0] : d >= depth_of(c)) break;
-        const int64_t tap = depthwise ? ky * c.kernel[1] + row % c.kernel[1] : d / c.in_channels;
+        const int64_t d = row * 4 + e;
+        const int64_t tap = depthwise ? depthwise_tap(c, row, e) : d / c.in_channels;
+        if (tap < 0 || tap >= taps_of(c)) continue;
         const auto code = static_cast<uint8_t>(int_weight(c, channel, tap, d % c.in_channels));
         word |= uint32_t{code} << 8 * e;
       }

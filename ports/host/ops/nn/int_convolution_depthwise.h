@@ -1,7 +1,8 @@
 // The kernel of depthwise convolutions of codes of 8 bits. The codes that four rows of the input
 // have at one place make a word for each channel, and an instruction multiplies them with the four
 // weights of a column of the kernel. The words of a column of the input are made once for all
-// positions of a line that read it. Weights of rows that the kernel lacks are 0.
+// positions of a line that read it. If the kernel has one row more than a multiple of four, the
+// words of that row have four codes that lie beside each other.
 #pragma once
 
 #include "nn/int_convolution_results.h"
@@ -50,7 +51,7 @@ class DepthwiseChannels {
   static constexpr int64_t kChannels = sizeof(Bytes);
   static constexpr int kVectors = static_cast<int>(4 * kChannels / HUSK_VECTOR_BYTES);
 
-  // `filled` channels exist; the panels of their weights begin at `panels`.
+  // `filled` channels exist. `panels` has the panels of the part.
   DepthwiseChannels(const IntPart& p, const SimpleResults& results, int64_t column, int64_t filled,
                     const uint32_t* panels)
       : p_(p),
@@ -58,25 +59,31 @@ class DepthwiseChannels {
         columns_(p.c),
         column_(column),
         filled_(filled),
-        groups_((p.c.kernel[0] + 3) / 4),
+        groups_(depthwise_groups(p.c)),
+        pitch_((groups_ + has_row_of_its_own(p.c)) * 4 * kChannels),
         words_(p.buffers.a),
-        weights_(panels) {
+        weights_(p.buffers.weights) {
     in_order(p.buffers.begins + column, begins_);
     in_order(p.buffers.scales + column, scales_);
     in_order(p.buffers.bias + column, bias_);
-    if constexpr (kChannels == kIntPanel) return;
-    const int64_t rows = groups_ * p.c.kernel[1];
-    for (int64_t row = 0; row < rows; ++row)
-      for (int64_t panel = 0; panel < kChannels / kIntPanel; ++panel)
-        for (int64_t v = 0; v < 4; ++v)
-          __builtin_memcpy(p.buffers.weights + row * kChannels + v * kLanes + 4 * panel,
-                           panels + panel * rows * kIntPanel + row * kIntPanel + 4 * v, 16);
-    weights_ = p.buffers.weights;
+    const int64_t rows = int_panel_words(p.c) / kIntPanel,
+                  last = panel_begin(p.c, p.panel + p.panels - 1) - p.column;
+    for (int64_t part = 0; part < kChannels / 16; ++part)
+      for (int64_t v = 0; v < 4; ++v) {
+        // The last panel may overlap the one before it.
+        const int64_t channel = column + 16 * part + 4 * v,
+                      panel = channel >= last ? p.panels - 1 : channel / kIntPanel;
+        const uint32_t* from = panels + panel * rows * kIntPanel + channel -
+                               (channel >= last ? last : panel * kIntPanel);
+        uint32_t* to = p.buffers.weights + v * (kChannels / 4) + 4 * part;
+        for (int64_t row = 0; row < rows; ++row)
+          __builtin_memcpy(to + row * kChannels, from + row * kIntPanel, 16);
+      }
   }
 
   // Computes `count` positions of a line, from row `row` of the part on.
   void run(int64_t row, const Place& place, int64_t count) {
-    const int64_t most = columns_.most_positions(p_.c, groups_ * 4 * kChannels);
+    const int64_t most = columns_.most_positions(p_.c, pitch_);
     for (int64_t first = 0; first < count; first += most) {
       const int64_t some = smaller(most, count - first);
       write_columns(place, place.at[1] + first * p_.c.stride[1], columns_.count(p_.c, some));
@@ -104,7 +111,7 @@ class DepthwiseChannels {
 
   // Whether codes are made of sums in registers.
   bool is_direct() const {
-    return p_.is_simple && !p_.c.residual && filled_ == kChannels;
+    return p_.is_simple && p_.has_codes() && !p_.c.residual && filled_ == kChannels;
   }
   int32_t* sums_at(int64_t row) const {
     return p_.buffers.sums + row * kIntPartColumns + column_;
@@ -112,47 +119,53 @@ class DepthwiseChannels {
 
   void write_columns(const Place& place, int64_t at, int64_t columns) const {
     const IntConvolution& c = p_.c;
-    const int64_t step = c.input_strides.channel;
+    const int64_t step = c.input_strides.channel, x_step = c.input_strides.axis[1];
+    const bool is_adjacent = step == 1 && filled_ == kChannels;
     const auto* image = static_cast<const uint8_t*>(c.input) + place.image * c.input_strides.image +
                         (p_.column + column_) * step;
-    for (int64_t group = 0; group < groups_; ++group) {
+    for (int64_t group = 0; group * 4 * kChannels < pitch_; ++group) {
       // Rows beside the image read the code of 0.
+      const bool is_below = group < groups_;
       const uint8_t* from[4];
-      int64_t across[4], steps[4];
+      int64_t x_steps[4], steps[4];
       for (int64_t i = 0; i < 4; ++i) {
-        const int64_t ky = 4 * group + i, y = place.at[0] + ky * c.dilation[0];
+        const int64_t ky = is_below ? 4 * group + i : c.kernel[0] - 1,
+                      y = place.at[0] + ky * c.dilation[0];
         const bool is_inside = ky < c.kernel[0] && y >= 0 && y < c.in[0];
         from[i] = is_inside ? image + y * c.input_strides.axis[0] : p_.buffers.zeros;
-        across[i] = is_inside ? c.input_strides.axis[1] : 0;
+        x_steps[i] = is_inside ? x_step : 0;
         steps[i] = is_inside ? step : 0;
       }
-      const Bytes zeros = static_cast<uint8_t>(p_.zero ^ p_.flip) + Bytes{};
-      const bool is_adjacent = step == 1 && filled_ == kChannels;
+      const int64_t beside = is_below ? 0 : c.dilation[1];
       uint8_t* to = words_ + group * 4 * kChannels;
-      for (int64_t column = 0; column < columns; ++column, to += groups_ * 4 * kChannels) {
+      for (int64_t column = 0; column < columns; ++column, to += pitch_) {
         const int64_t x = columns_.element(c, at, column);
-        Bytes rows[4], words[4];
-        if (x < 0 || x >= c.in[1]) {
-          store_words({zeros, zeros, zeros, zeros}, to);
+        if (!is_adjacent || x < 0 || x + 3 * beside >= c.in[1]) {
+          const Bytes zeros = static_cast<uint8_t>(p_.zero ^ p_.flip) + Bytes{};
+          Bytes rows[4];
+          for (int i = 0; i < 4; ++i) {
+            const int64_t own_x = x + i * beside;
+            const bool is_inside = own_x >= 0 && own_x < c.in[1];
+            rows[i] = is_inside ? gathered(from[i] + own_x * x_steps[i], steps[i]) : zeros;
+          }
+          store_words(rows, to);
           continue;
         }
+        Bytes rows[4];
         HUSK_UNROLL
         for (int i = 0; i < 4; ++i) {
-          const uint8_t* element = from[i] + x * across[i];
-          if (is_adjacent)
-            __builtin_memcpy(&rows[i], element, sizeof rows[i]);
-          else
-            rows[i] = gathered(element, steps[i]);
+          __builtin_memcpy(&rows[i], from[i] + (x + i * beside) * x_steps[i], sizeof rows[i]);
           rows[i] ^= p_.flip;
         }
-        interleave(rows, words);
-        store_words(words, to);
+        store_words(rows, to);
       }
     }
   }
 
-  // One by one: a copy of the array would go through memory.
-  static void store_words(const Bytes (&words)[4], uint8_t* to) {
+  // Words are stored one by one, since a copy of the array would go through memory.
+  static void store_words(const Bytes (&rows)[4], uint8_t* to) {
+    Bytes words[4];
+    interleave(rows, words);
     HUSK_UNROLL
     for (int i = 0; i < 4; ++i) __builtin_memcpy(to + i * sizeof(Bytes), &words[i], sizeof(Bytes));
   }
@@ -160,26 +173,25 @@ class DepthwiseChannels {
   Bytes gathered(const uint8_t* from, int64_t step) const {
     Bytes row = {};
     for (int64_t i = 0; i < filled_; ++i) row[i] = from[i * step];
-    return row;
+    return row ^ p_.flip;
   }
 
   // Computes X positions, from row `row` of the part and position `position` of the columns on.
   template <int X>
   void multiply(int64_t row, int64_t position) const {
     constexpr int V = kVectors;
-    const int64_t pitch = groups_ * 4 * kChannels, taps = p_.c.kernel[1];
     const uint8_t* at[X];
     IntVector total[X][V];
     HUSK_UNROLL
     for (int x = 0; x < X; ++x) {
-      at[x] = words_ + (position + x) * columns_.step * pitch;
+      at[x] = words_ + (position + x) * columns_.step * pitch_;
       HUSK_UNROLL
       for (int v = 0; v < V; ++v) total[x][v] = load_ints(begins_ + v * kLanes);
     }
     const uint32_t* weights = weights_;
-    for (int64_t group = 0; group < groups_; ++group)
-      for (int64_t kx = 0; kx < taps; ++kx, weights += kChannels) {
-        const int64_t from = kx * pitch + group * 4 * kChannels;
+    for (int64_t group = 0; group * 4 * kChannels < pitch_; ++group)
+      for (int64_t kx = 0; kx < p_.c.kernel[1]; kx += group < groups_ ? 1 : 4) {
+        const int64_t from = kx * pitch_ + group * 4 * kChannels;
         IntVector right[V];
         HUSK_UNROLL
         for (int v = 0; v < V; ++v) right[v] = load_ints(weights + v * kLanes);
@@ -189,6 +201,7 @@ class DepthwiseChannels {
           for (int v = 0; v < V; ++v)
             add_dots(total[x][v], load_ints(at[x] + from + v * HUSK_VECTOR_BYTES), right[v]);
         }
+        weights += kChannels;
       }
     if (is_direct()) return store_results<X>(row, total);
     HUSK_UNROLL
@@ -229,7 +242,9 @@ class DepthwiseChannels {
   const IntPart& p_;
   const SimpleResults& results_;
   DepthwiseColumns columns_;
-  int64_t column_, filled_, groups_;
+  int64_t column_, filled_;
+  int64_t groups_;  // of rows that lie below each other
+  int64_t pitch_;   // bytes of a column
   uint8_t* words_;
   const uint32_t* weights_;
   alignas(64) int32_t begins_[kChannels];
@@ -261,22 +276,21 @@ inline void run_depthwise(const IntPart& p, const SimpleResults& results,
       write_int_panel(c, 0, p.panel + panel, 0, pitch / kIntPanel, p.buffers.b + panel * pitch);
   }
   __builtin_memset(p.buffers.zeros, p.zero, sizeof p.buffers.zeros);
-  for (int64_t panel = 0; panel < p.panels;) {
-    // The last panel may overlap the one before it.
-    const int64_t column = panel_begin(c, p.panel + panel) - p.column,
-                  filled = smaller(kIntPanel, p.columns - column);
-    if (HUSK_VECTOR_BYTES > kIntPanel && column == panel * kIntPanel &&
-        column + HUSK_VECTOR_BYTES <= p.columns) {
-      if (!run_depthwise_channels<ByteVector>(p, results, column, HUSK_VECTOR_BYTES,
-                                              b + panel * pitch, cancellation))
-        return;
-      panel += HUSK_VECTOR_BYTES / kIntPanel;
-    } else {
-      if (!run_depthwise_channels<ByteVector16>(p, results, column, filled, b + panel * pitch,
-                                                cancellation))
-        return;
-      ++panel;
-    }
+  for (int64_t column = 0; column < p.columns;) {
+    const int64_t left = p.columns - column;
+    // The last channels may overlap those before them. Weights are copied four at a time.
+    const bool is_wide = left >= HUSK_VECTOR_BYTES ||
+                         (left > HUSK_VECTOR_BYTES / 2 && p.columns >= HUSK_VECTOR_BYTES &&
+                          p.columns % 4 == 0);
+    const int64_t channels = is_wide ? HUSK_VECTOR_BYTES : kIntPanel,
+                  first = larger(smaller(column, p.columns - channels), int64_t{0});
+    const bool runs = is_wide ? run_depthwise_channels<ByteVector>(p, results, first, channels, b,
+                                                                   cancellation)
+                              : run_depthwise_channels<ByteVector16>(
+                                    p, results, first, smaller(channels, p.columns), b,
+                                    cancellation);
+    if (!runs) return;
+    column = first + channels;
   }
 }
 

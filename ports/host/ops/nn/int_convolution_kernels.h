@@ -164,6 +164,10 @@ inline void set_rows(const IntPart& p, int64_t d, int64_t end, const uint8_t** r
       return;
     }
     const bool is_inside = Inside(c, 0, place.at[0]).has_all(c, 0);
+    // A short line is copied with what follows it, if it lies in the image, too.
+    const bool is_short = line <= 16 && c.in[1] * c.in_channels >= 16 &&
+                          c.input_strides.axis[0] >= c.in[1] * c.in_channels &&
+                          place.at[0] + (c.kernel[0] - 1) * c.dilation[0] + 1 < c.in[0];
     Place at = place;
     for (int64_t i = 0; i < count; ++i, at.at[1] += c.stride[1]) {
       uint8_t* to = p.buffers.a + (row + i) * kIntSlicePitch;
@@ -174,8 +178,17 @@ inline void set_rows(const IntPart& p, int64_t d, int64_t end, const uint8_t** r
       }
       const uint8_t* from = image + at.at[0] * c.input_strides.axis[0] +
                             at.at[1] * c.input_strides.axis[1];
-      for (int64_t ky = 0; ky < c.kernel[0]; ++ky, to += line)
-        copy_codes(from + ky * c.dilation[0] * c.input_strides.axis[0], 1, line, p.flip, to);
+      for (int64_t ky = 0; ky < c.kernel[0]; ++ky, to += line) {
+        const uint8_t* codes = from + ky * c.dilation[0] * c.input_strides.axis[0];
+        if (!is_short) {
+          copy_codes(codes, 1, line, p.flip, to);
+          continue;
+        }
+        ByteVector16 some;
+        __builtin_memcpy(&some, codes, sizeof some);
+        some ^= p.flip;
+        __builtin_memcpy(to, &some, sizeof some);
+      }
       for (int64_t k = depth; k % 4 != 0; ++k) *to++ = 0;
     }
   });
@@ -276,12 +289,13 @@ inline void scale_numbers(const float* from, int64_t first, int64_t stride, int6
                -__builtin_inff(),
                __builtin_inff(),
                c.residual_scale};
-  const bool has_codes = c.out_dtype != HUSK_F32;
+  const bool has_codes = p.has_codes();
   p.is_plain = c.activation == Activation::None || c.activation == Activation::Relu ||
                c.activation == Activation::Relu6;
-  p.is_simple = (p.is_plain || c.activation == Activation::Hardswish) && has_codes &&
+  const bool adds_codes = c.residual && c.residual_dtype != HUSK_F32;
+  p.is_simple = (p.is_plain || c.activation == Activation::Hardswish) &&
                 c.out_strides.channel == 1 &&
-                (!c.residual || (c.residual_dtype != HUSK_F32 && c.residual_strides.channel == 1));
+                (!c.residual || (adds_codes == has_codes && c.residual_strides.channel == 1));
   // Behind a plain activation, the scale of the output divides the factors once, not each result.
   const float factor = p.is_plain && has_codes ? c.out_inverse : 1;
   p.residual_scale *= factor;

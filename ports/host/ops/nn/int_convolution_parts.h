@@ -212,6 +212,7 @@ struct IntPart {
   float least, most, residual_scale;
 
   int64_t channel() const { return group * c.out_channels + column; }
+  bool has_codes() const { return c.out_dtype != HUSK_F32; }  // the output
 };
 
 // A position of the output: its image, and the element of the input that its first tap reads.

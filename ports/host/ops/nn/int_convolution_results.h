@@ -64,14 +64,13 @@ __attribute__((noinline)) void finish_any(const IntPart& p, int64_t row, int64_t
                        lanes) -
             all_lanes(static_cast<float>(c.residual_zero))) *
            all_lanes(p.residual_scale);
-    const bool has_codes = c.out_dtype != HUSK_F32;
     if (!p.is_plain) {
       v = activate_any(c.activation, v);
-      if (has_codes) v = v * all_lanes(c.out_inverse);
+      if (p.has_codes()) v = v * all_lanes(c.out_inverse);
     }
     v = at_most<float>(all_lanes(p.most), at_least<float>(all_lanes(p.least), v));
     const int64_t at = p.buffers.out[row] + channel * stride;
-    if (has_codes) {
+    if (p.has_codes()) {
       store_codes(rounded(v) + (c.out_zero - IntVector{}), static_cast<uint8_t*>(c.out) + at,
                   stride, lanes);
       continue;
@@ -84,7 +83,7 @@ __attribute__((noinline)) void finish_any(const IntPart& p, int64_t row, int64_t
   }
 }
 
-// Results of a part that are codes after a clamp, or after the one common activation that is none
+// Results of a part after a clamp, or after the one common activation that is none
 // (IntPart::is_simple).
 class SimpleResults {
  public:
@@ -106,6 +105,10 @@ class SimpleResults {
     const IntVector ints = has_signed_residual_ ? widened(bits_as<SignedLanes>(codes))
                                                 : widened(codes);
     return (__builtin_convertvector(ints, Vector<float>) - residual_zero_) * residual_scale_;
+  }
+
+  Vector<float> number(Vector<float> v) const {
+    return at_most<float>(most_, at_least<float>(least_, activated(v)));
   }
 
   // Codes in the order of packed(). Rounding keeps the order of numbers, so that the lower end can
@@ -140,6 +143,24 @@ class SimpleResults {
   int32_t least_code_;
 };
 
+// finish() for simple results in f32.
+__attribute__((noinline)) void finish_numbers(const IntPart& p, const SimpleResults& results,
+                                              int64_t row, int64_t rows, int64_t column,
+                                              int64_t count, const int32_t* sums, int64_t pitch) {
+  const IntConvolutionBuffers& b = p.buffers;
+  auto* const out = static_cast<float*>(p.c.out) + p.channel() + column;
+  const auto* const residual = static_cast<const float*>(p.c.residual);
+  for (int64_t j = 0; j < count; j += kLanes) {
+    const int64_t at = smaller(j, count - kLanes);
+    const Vector<float> scales = load(b.scales + column + at), bias = load(b.bias + column + at);
+    for (int64_t r = 0; r < rows; ++r) {
+      Vector<float> v = scaled(load_ints(sums + r * pitch + at), scales, bias);
+      if (residual) v += load(residual + b.residual[row + r] + p.channel() + column + at);
+      store(out + b.out[row + r] + at, results.number(v));
+    }
+  }
+}
+
 // Writes the results of `rows` positions, whose sums lie `pitch` apart, for `count` columns. The
 // last vector of columns overlaps the one before it rather than end after the last column.
 inline void finish(const IntPart& p, const SimpleResults& results, int64_t row, int64_t rows,
@@ -151,10 +172,12 @@ inline void finish(const IntPart& p, const SimpleResults& results, int64_t row, 
       finish_any(p, row + r, column, column + count, sums + r * pitch);
     return;
   }
+  if (!p.has_codes())
+    return finish_numbers(p, results, row, rows, column, count, sums, pitch);
   const int64_t channel = p.channel() + column;
   auto* const out = static_cast<uint8_t*>(c.out) + channel;
-  const auto* const residual = static_cast<const uint8_t*>(c.residual) + channel;
   const bool adds = c.residual != nullptr;
+  const auto* const residual = static_cast<const uint8_t*>(c.residual) + (adds ? channel : 0);
   int64_t j = 0;
   for (; j + 4 * kLanes <= count; j += 4 * kLanes) {
     Vector<float> scales[4], bias[4];
