@@ -219,32 +219,27 @@ inline void run_product(const IntPart& p, const SimpleResults& results,
           write_int_panel(c, p.group, first_panel + panel, d / 4, d / 4 + words,
                           buffers.b + panel * pitch);
       }
-      // Sums that are complete at once stay in the first-level cache: those of a tile, or those of
-      // all rows if finish() takes rows of fewer panels together.
-      const bool is_complete = depth == all_depth, by_tile = is_complete && panels == kIntTilePanels;
+      // Sums that are complete at once lie side by side, so that they stay in the first-level cache.
+      const bool is_complete = depth == all_depth;
       const int64_t columns = smaller(left, panels * kIntPanel),
                     sums_pitch = is_complete ? panels * kIntPanel : kIntPartColumns;
-      int32_t* const all_sums = buffers.sums + (is_complete ? 0 : column);
+      int32_t* const sums = buffers.sums + (is_complete ? 0 : column);
       for (int64_t r = 0; r < p.count;) {
         // The last tile may overlap the one before it, unless it would add to its sums again.
         const bool fits = (is_complete ? p.count : p.count - r) >= kIntTileRows;
-        const int64_t count = fits ? kIntTileRows : 1, first = smaller(r, p.count - count),
-                      rest = first + count - r;
-        int32_t* const sums = all_sums + (by_tile ? 0 : first * sums_pitch);
-        const int32_t* begins = d == 0 ? buffers.begins + column : sums;
+        const int64_t count = fits ? kIntTileRows : 1, first = smaller(r, p.count - count);
+        int32_t* const to = sums + first * sums_pitch;
+        const int32_t* begins = d == 0 ? buffers.begins + column : to;
         const int64_t begins_pitch = d == 0 ? 0 : sums_pitch;
         if (fits)
           multiply_panels<kIntTileRows>(panels, words, rows + first, b, pitch, begins, begins_pitch,
-                                        sums, sums_pitch);
+                                        to, sums_pitch);
         else
-          multiply_panels<1>(panels, words, rows + first, b, pitch, begins, begins_pitch, sums,
+          multiply_panels<1>(panels, words, rows + first, b, pitch, begins, begins_pitch, to,
                              sums_pitch);
-        if (by_tile)
-          finish(p, results, r, rest, column, columns, sums + (r - first) * sums_pitch, sums_pitch);
-        r += rest;
+        r = first + count;
       }
-      if (is_last && !by_tile)
-        finish(p, results, 0, p.count, column, columns, all_sums, sums_pitch);
+      if (is_last) finish(p, results, 0, p.count, column, columns, sums, sums_pitch);
     }
   }
 }

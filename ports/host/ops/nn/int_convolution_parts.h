@@ -124,6 +124,11 @@ inline ByteVector in_order(ByteVector codes) {
 
 // The first to the fourth quarter of a vector.
 inline CodeLanes quarter(ByteVector codes, int i) {
+#if defined(__AVX2__) && !defined(__AVX512F__)
+  const __m128i half = i < 2 ? _mm256_castsi256_si128(bits_as<__m256i>(codes))
+                             : _mm256_extracti128_si256(bits_as<__m256i>(codes), 1);
+  return bits_as<CodeLanes>(i % 2 == 0 ? _mm_cvtsi128_si64(half) : _mm_extract_epi64(half, 1));
+#endif
   CodeLanes some;
   __builtin_memcpy(&some, reinterpret_cast<const uint8_t*>(&codes) + i * sizeof some, sizeof some);
   return some;

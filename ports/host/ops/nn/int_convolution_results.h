@@ -83,12 +83,20 @@ __attribute__((noinline)) void finish_any(const IntPart& p, int64_t row, int64_t
   }
 }
 
+inline void store_first(CodeLanes codes, uint8_t* to, int64_t count) {
+  uint8_t bytes[kLanes];
+  __builtin_memcpy(bytes, &codes, sizeof codes);
+  int64_t i = 0;
+  for (; i + 4 <= count; i += 4) __builtin_memcpy(to + i, bytes + i, 4);
+  for (; i < count; ++i) to[i] = bytes[i];
+}
+
 // Results of a part after a clamp, or after the one common activation that is none
 // (IntPart::is_simple).
 class SimpleResults {
  public:
   explicit SimpleResults(const IntPart& p)
-      : inverse_(all_lanes(p.c.out_inverse)),
+      : inverse_(all_lanes(p.has_codes() ? p.c.out_inverse : 1)),
         least_(all_lanes(p.least)),
         most_(all_lanes(p.most)),
         residual_zero_(all_lanes(static_cast<float>(p.c.residual_zero))),
@@ -99,9 +107,13 @@ class SimpleResults {
         flip_(p.c.out_dtype == HUSK_I8 ? uint8_t{128} : uint8_t{0}),
         least_code_(rounded(least_)[0] + out_zero_ + flip_) {}
 
-  Vector<float> residual(const uint8_t* from) const {
-    CodeLanes codes;
-    __builtin_memcpy(&codes, from, sizeof codes);
+  // The residual of `lanes` columns.
+  Vector<float> residual(const uint8_t* from, int64_t lanes = kLanes) const {
+    CodeLanes codes = {};
+    if (lanes == kLanes)
+      __builtin_memcpy(&codes, from, sizeof codes);
+    else
+      for (int64_t i = 0; i < lanes; ++i) codes[i] = from[i];
     const IntVector ints = has_signed_residual_ ? widened(bits_as<SignedLanes>(codes))
                                                 : widened(codes);
     return (__builtin_convertvector(ints, Vector<float>) - residual_zero_) * residual_scale_;
@@ -121,13 +133,16 @@ class SimpleResults {
     return at_least(static_cast<uint8_t>(least_code_) + ByteVector{}, codes) ^ flip_;
   }
 
-  // Writes the codes of each vector to a place of its own.
-  void store(const Vector<float> (&v)[4], uint8_t* const (&to)[4]) const {
+  // Writes the first `lanes` codes of each vector to a place of its own.
+  void store(const Vector<float> (&v)[4], uint8_t* const (&to)[4], int64_t lanes = kLanes) const {
     const ByteVector all = in_order(codes(v));
     HUSK_UNROLL
     for (int i = 0; i < 4; ++i) {
       const CodeLanes some = quarter(all, i);
-      __builtin_memcpy(to[i], &some, sizeof some);
+      if (lanes == kLanes)
+        __builtin_memcpy(to[i], &some, sizeof some);
+      else
+        store_first(some, to[i], lanes);
     }
   }
 
@@ -151,23 +166,24 @@ __attribute__((noinline)) void finish_numbers(const IntPart& p, const SimpleResu
   auto* const out = static_cast<float*>(p.c.out) + p.channel() + column;
   const auto* const residual = static_cast<const float*>(p.c.residual);
   for (int64_t j = 0; j < count; j += kLanes) {
-    const int64_t at = smaller(j, count - kLanes);
-    const Vector<float> scales = load(b.scales + column + at), bias = load(b.bias + column + at);
+    const int64_t lanes = smaller(kLanes, count - j);
+    const Vector<float> scales = load(b.scales + column + j), bias = load(b.bias + column + j);
     for (int64_t r = 0; r < rows; ++r) {
-      Vector<float> v = scaled(load_ints(sums + r * pitch + at), scales, bias);
-      if (residual) v += load(residual + b.residual[row + r] + p.channel() + column + at);
-      store(out + b.out[row + r] + at, results.number(v));
+      Vector<float> v = scaled(load_ints(sums + r * pitch + j), scales, bias);
+      if (residual)
+        v += load_some<float>(residual + b.residual[row + r] + p.channel() + column + j, lanes);
+      store_some<float>(out + b.out[row + r] + j, results.number(v), lanes);
     }
   }
 }
 
 // Writes the results of `rows` positions, whose sums lie `pitch` apart, for `count` columns. The
-// last vector of columns overlaps the one before it rather than end after the last column.
+// last vector of columns overlaps the one before it, if there is one.
 inline void finish(const IntPart& p, const SimpleResults& results, int64_t row, int64_t rows,
                    int64_t column, int64_t count, const int32_t* sums, int64_t pitch) {
   const IntConvolution& c = p.c;
   const IntConvolutionBuffers& b = p.buffers;
-  if (!p.is_simple || count < kLanes) {
+  if (!p.is_simple) {
     for (int64_t r = 0; r < rows; ++r)
       finish_any(p, row + r, column, column + count, sums + r * pitch);
     return;
@@ -198,7 +214,7 @@ inline void finish(const IntPart& p, const SimpleResults& results, int64_t row, 
     }
   }
   for (; j < count; j += kLanes) {
-    const int64_t at = smaller(j, count - kLanes);
+    const int64_t lanes = smaller(kLanes, count), at = smaller(j, count - lanes);
     const Vector<float> scales = load(b.scales + column + at), bias = load(b.bias + column + at);
     for (int64_t first = 0; first < rows; first += 4) {
       Vector<float> v[4];
@@ -207,10 +223,10 @@ inline void finish(const IntPart& p, const SimpleResults& results, int64_t row, 
       for (int i = 0; i < 4; ++i) {
         const int64_t r = smaller(first + i, rows - 1);
         v[i] = scaled(load_ints(sums + r * pitch + at), scales, bias);
-        if (adds) v[i] += results.residual(residual + b.residual[row + r] + at);
+        if (adds) v[i] += results.residual(residual + b.residual[row + r] + at, lanes);
         to[i] = out + b.out[row + r] + at;
       }
-      results.store(v, to);
+      results.store(v, to, lanes);
     }
   }
 }
