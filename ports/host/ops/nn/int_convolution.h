@@ -63,9 +63,9 @@ inline int64_t int_panels(const IntConvolution& c) {
   return (int_columns(c) + kIntPanel - 1) / kIntPanel;
 }
 // The words of a panel. A word of 32 bits has four weights. They follow each other along the depth:
-// taps, and in them channels. Those of a depthwise convolution lie below each other in a group of up
-// to four rows of the kernel. A last row that would be a group alone is one of its own: its weights
-// lie beside each other. Weights outside of the kernel are 0.
+// taps, and in them channels. Those of a depthwise convolution lie below each other in a group of
+// two to four rows of the kernel. A row that is left over has words of its own, whose weights lie
+// beside each other. Weights outside of the kernel are 0.
 inline int64_t depthwise_groups(const IntConvolution& c) { return (c.kernel[0] + 2) / 4; }
 inline bool has_row_of_its_own(const IntConvolution& c) { return c.kernel[0] % 4 == 1; }
 inline int64_t int_panel_words(const IntConvolution& c) {

@@ -113,9 +113,7 @@ class DepthwiseChannels {
   bool is_direct() const {
     return p_.is_simple && p_.has_codes() && !p_.c.residual && filled_ == kChannels;
   }
-  int32_t* sums_at(int64_t row) const {
-    return p_.buffers.sums + row * kIntPartColumns + column_;
-  }
+  int32_t* sums_at(int64_t row) const { return p_.buffers.sums + row * kIntPartColumns + column_; }
 
   void write_columns(const Place& place, int64_t at, int64_t columns) const {
     const IntConvolution& c = p_.c;
@@ -284,11 +282,11 @@ inline void run_depthwise(const IntPart& p, const SimpleResults& results,
                           p.columns % 4 == 0);
     const int64_t channels = is_wide ? HUSK_VECTOR_BYTES : kIntPanel,
                   first = larger(smaller(column, p.columns - channels), int64_t{0});
-    const bool runs = is_wide ? run_depthwise_channels<ByteVector>(p, results, first, channels, b,
-                                                                   cancellation)
-                              : run_depthwise_channels<ByteVector16>(
-                                    p, results, first, smaller(channels, p.columns), b,
-                                    cancellation);
+    const bool runs = is_wide
+                          ? run_depthwise_channels<ByteVector>(p, results, first, channels, b,
+                                                               cancellation)
+                          : run_depthwise_channels<ByteVector16>(
+                                p, results, first, smaller(channels, p.columns), b, cancellation);
     if (!runs) return;
     column = first + channels;
   }

@@ -91,8 +91,7 @@ inline void copy_row(const IntPart& p, const Place& place, int64_t begin, int64_
 // `begins_pitch` apart, and writes the sums.
 template <int R, int P>
 void multiply_tile(int64_t words, const uint8_t* const* a, const uint32_t* b, int64_t pitch,
-                   const int32_t* begins, int64_t begins_pitch, int32_t* sums,
-                   int64_t sums_pitch) {
+                   const int32_t* begins, int64_t begins_pitch, int32_t* sums, int64_t sums_pitch) {
   constexpr int V = static_cast<int>(kIntPanel / kLanes);
   IntVector total[R][P * V];
   const uint8_t* rows[R];
@@ -151,11 +150,11 @@ inline void set_rows(const IntPart& p, int64_t d, int64_t end, const uint8_t** r
              is_in_place = has_one_tap && p.flip == 0 && depth % 4 == 0 &&
                            c.input_strides.channel == 1,
              has_lines = d == 0 && end == depth && c.input_strides.channel == 1 &&
-                         (c.kernel[1] == 1 || (c.dilation[1] == 1 &&
-                                               c.input_strides.axis[1] == c.in_channels));
+                         (c.kernel[1] == 1 ||
+                          (c.dilation[1] == 1 && c.input_strides.axis[1] == c.in_channels));
   for_each_line(p, [&](int64_t row, const Place& place, int64_t count) {
-    const auto* image = static_cast<const uint8_t*>(c.input) +
-                        place.image * c.input_strides.image + p.group * c.in_channels;
+    const auto* image = static_cast<const uint8_t*>(c.input) + place.image * c.input_strides.image +
+                        p.group * c.in_channels;
     if (is_in_place) {
       const uint8_t* from = image + place.at[0] * c.input_strides.axis[0] +
                             place.at[1] * c.input_strides.axis[1] + d;
@@ -219,7 +218,8 @@ inline void run_product(const IntPart& p, const SimpleResults& results,
           write_int_panel(c, p.group, first_panel + panel, d / 4, d / 4 + words,
                           buffers.b + panel * pitch);
       }
-      // Sums that are complete at once lie side by side, so that they stay in the first-level cache.
+      // Sums that are complete at once lie side by side, so that they stay in the first-level
+      // cache.
       const bool is_complete = depth == all_depth;
       const int64_t columns = smaller(left, panels * kIntPanel),
                     sums_pitch = is_complete ? panels * kIntPanel : kIntPartColumns;

@@ -1,5 +1,5 @@
-// What the kernels of convolutions of codes of 8 bits share: vectors of codes, the scratch memory of
-// a part, and the positions that it has.
+// Definitions that all kernels of convolutions of codes of 8 bits use: vectors of codes, the
+// scratch memory of a part, and the positions that it has.
 //
 // The instructions of x86-64 for four products multiply unsigned with signed bytes, the others
 // signed ones (int_product_kernels.h). An input of the other kind is copied with its highest bits
@@ -146,17 +146,17 @@ inline ByteVector at_least(ByteVector low, ByteVector codes) {
 // Makes words of four rows of codes. Word c % 4 of each 128 bits of words[c / 4] has element c of
 // the same 128 bits of each row, those of the first row in its lowest byte.
 #if defined(__x86_64__)
-#define HUSK_INTERLEAVE(Bytes, Register, prefix)                                                \
-  inline void interleave(const Bytes(&rows)[4], Bytes(&words)[4]) {                             \
-    const auto row = [&](int i) { return bits_as<Register>(rows[i]); };                         \
-    const Register low[2] = {prefix##_unpacklo_epi8(row(0), row(1)),                            \
-                             prefix##_unpacklo_epi8(row(2), row(3))},                           \
-                   high[2] = {prefix##_unpackhi_epi8(row(0), row(1)),                           \
-                              prefix##_unpackhi_epi8(row(2), row(3))};                          \
-    words[0] = bits_as<Bytes>(prefix##_unpacklo_epi16(low[0], low[1]));                         \
-    words[1] = bits_as<Bytes>(prefix##_unpackhi_epi16(low[0], low[1]));                         \
-    words[2] = bits_as<Bytes>(prefix##_unpacklo_epi16(high[0], high[1]));                       \
-    words[3] = bits_as<Bytes>(prefix##_unpackhi_epi16(high[0], high[1]));                       \
+#define HUSK_INTERLEAVE(Bytes, Register, prefix)                          \
+  inline void interleave(const Bytes(&rows)[4], Bytes(&words)[4]) {       \
+    const auto row = [&](int i) { return bits_as<Register>(rows[i]); };   \
+    const Register low[2] = {prefix##_unpacklo_epi8(row(0), row(1)),      \
+                             prefix##_unpacklo_epi8(row(2), row(3))},     \
+                   high[2] = {prefix##_unpackhi_epi8(row(0), row(1)),     \
+                              prefix##_unpackhi_epi8(row(2), row(3))};    \
+    words[0] = bits_as<Bytes>(prefix##_unpacklo_epi16(low[0], low[1]));   \
+    words[1] = bits_as<Bytes>(prefix##_unpackhi_epi16(low[0], low[1]));   \
+    words[2] = bits_as<Bytes>(prefix##_unpacklo_epi16(high[0], high[1])); \
+    words[3] = bits_as<Bytes>(prefix##_unpackhi_epi16(high[0], high[1])); \
   }
 HUSK_INTERLEAVE(ByteVector16, __m128i, _mm)
 #if defined(__AVX512F__)

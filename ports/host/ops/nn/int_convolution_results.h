@@ -188,8 +188,7 @@ inline void finish(const IntPart& p, const SimpleResults& results, int64_t row, 
       finish_any(p, row + r, column, column + count, sums + r * pitch);
     return;
   }
-  if (!p.has_codes())
-    return finish_numbers(p, results, row, rows, column, count, sums, pitch);
+  if (!p.has_codes()) return finish_numbers(p, results, row, rows, column, count, sums, pitch);
   const int64_t channel = p.channel() + column;
   auto* const out = static_cast<uint8_t*>(c.out) + channel;
   const bool adds = c.residual != nullptr;
