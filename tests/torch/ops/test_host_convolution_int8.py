@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from fenced import fenced
 from host_ops import INVALID_ARGUMENT, UNSUPPORTED, layouts, refused
 from torch.nn import functional as F
 
@@ -193,6 +194,28 @@ def test_short_lines(pack):
       tall = codes(x, 2, 3, 2 * size[0], size[1])[:, :, ::2]  # lines that lie apart
       Layer(tall, 20, (3, 3), **spatial).check(pack)
       Layer(image[:, :, :1].expand(-1, -1, size[0], -1), 20, (3, 3), **spatial).check(pack)
+
+
+@pytest.mark.parametrize("side", ("front", "back"))
+def test_memory_beside_tensors_is_not_touched(pack, side):
+  def fence(value):
+    return fenced(value, side) if isinstance(value, torch.Tensor) else value
+
+  for _ in pack.each_use():
+    for x, (channels, columns), groups, kernel in itertools.product(
+      (torch.uint8, torch.int8), ((3, 20), (24, 72), (50, 50)), (False, True), ((3, 3), (1, 1))
+    ):
+      if groups and channels != columns:
+        continue
+      image = codes(x, 1, channels, 6, 7)
+      padding = [size // 2 for size in kernel]
+      count = channels if groups else 1
+      layer = Layer(image, columns, kernel, count, residual=torch.uint8, padding=padding)
+      layer.arguments = {name: fence(value) for name, value in layer.arguments.items()}
+      out = torch.zeros(layer.numbers().shape, dtype=torch.uint8)
+      out = fence(out.contiguous(memory_format=torch.channels_last))
+      for packed in ((), (1,)):
+        layer.check(pack, packed, out=out)
 
 
 ACTIVATIONS = {
