@@ -142,6 +142,34 @@ void multiply_panels(int64_t panels, int64_t words, const uint8_t* const* a, con
   multiply_tile<R, 1>(words, a, b, pitch, begins, begins_pitch, sums, sums_pitch);
 }
 
+// The lines of a kernel that lie in the image, and are adjacent elements each.
+struct LineCopies {
+  const uint8_t* first;
+  int64_t lines, step, size;
+  uint8_t flip;
+  bool is_short;  // 16 bytes from a line's first element on may be read
+
+  // Copies the lines from element `at` of the first one on, and fills a word with 0.
+  void copy(int64_t at, uint8_t* to) const {
+    const uint8_t* from = first + at;
+    if (is_short) {
+      // In registers: stores of codes may alias others.
+      const int64_t count = lines, from_step = step, to_step = size;
+      const ByteVector16 flips = flip + ByteVector16{};
+      for (int64_t i = 0; i < count; ++i, from += from_step, to += to_step) {
+        ByteVector16 some;
+        __builtin_memcpy(&some, from, sizeof some);
+        some ^= flips;
+        __builtin_memcpy(to, &some, sizeof some);
+      }
+    } else {
+      for (int64_t i = 0; i < lines; ++i, from += step, to += size)
+        copy_codes(from, 1, size, flip, to);
+    }
+    for (int64_t i = lines * size; i % 4 != 0; ++i) *to++ = 0;
+  }
+};
+
 // Sets the rows of a part: their elements from `d` to `end`.
 inline void set_rows(const IntPart& p, int64_t d, int64_t end, const uint8_t** rows) {
   const IntConvolution& c = p.c;
@@ -162,33 +190,27 @@ inline void set_rows(const IntPart& p, int64_t d, int64_t end, const uint8_t** r
         rows[row + i] = from;
       return;
     }
-    const bool is_inside = Inside(c, 0, place.at[0]).has_all(c, 0);
+    // Products that lead out of the image may not fit an int64_t.
+    const bool is_inside = has_lines && Inside(c, 0, place.at[0]).has_all(c, 0);
+    const int64_t y_step = is_inside ? c.input_strides.axis[0] : 0;
     // A short line is copied with what follows it, if it lies in the image, too.
     const bool is_short = line <= 16 && c.in[1] * c.in_channels >= 16 &&
-                          c.input_strides.axis[0] >= c.in[1] * c.in_channels &&
+                          y_step >= c.in[1] * c.in_channels &&
                           place.at[0] + (c.kernel[0] - 1) * c.dilation[0] + 1 < c.in[0];
+    const LineCopies copies = {image + place.at[0] * y_step,
+                               c.kernel[0],
+                               c.kernel[0] == 1 ? 0 : c.dilation[0] * y_step,
+                               line,
+                               p.flip,
+                               is_short};
     Place at = place;
     for (int64_t i = 0; i < count; ++i, at.at[1] += c.stride[1]) {
       uint8_t* to = p.buffers.a + (row + i) * kIntSlicePitch;
       rows[row + i] = to;
-      if (!has_lines || !is_inside || at.at[1] < 0 || at.at[1] + c.kernel[1] > c.in[1]) {
+      if (is_inside && at.at[1] >= 0 && at.at[1] + c.kernel[1] <= c.in[1])
+        copies.copy(at.at[1] * c.input_strides.axis[1], to);
+      else
         copy_row(p, at, d, end, to);
-        continue;
-      }
-      const uint8_t* from = image + at.at[0] * c.input_strides.axis[0] +
-                            at.at[1] * c.input_strides.axis[1];
-      for (int64_t ky = 0; ky < c.kernel[0]; ++ky, to += line) {
-        const uint8_t* codes = from + ky * c.dilation[0] * c.input_strides.axis[0];
-        if (!is_short) {
-          copy_codes(codes, 1, line, p.flip, to);
-          continue;
-        }
-        ByteVector16 some;
-        __builtin_memcpy(&some, codes, sizeof some);
-        some ^= p.flip;
-        __builtin_memcpy(to, &some, sizeof some);
-      }
-      for (int64_t k = depth; k % 4 != 0; ++k) *to++ = 0;
     }
   });
 }
