@@ -1,13 +1,17 @@
 """Tokens a second of a language model on this CPU: a file of Husk beside llama.cpp on a GGUF file.
 
-    python -m husk llm MODEL.gguf -o model.husk --max-tokens 2048
+    python -m husk llm MODEL.gguf -o model.husk --max-tokens 2048 [--activations int8]
     python tests/bench/language.py model.husk MODEL.gguf [--threads 1,2] [--prompt 512] [--new 64]
 
-Needs llama-cpp-python. In each round both take the same prompt, and then the tokens that Husk
-generates, one after another; llama.cpp gets them without choosing them itself. A row has medians of
-the rounds, in tokens a second, and what they are of llama.cpp's."""
+Needs llama-cpp-python, and `--openvino` needs openvino-genai. In each round all take the same
+prompt, and then the tokens that Husk generates, one after another; llama.cpp gets them without
+choosing them itself, and OpenVINO generates its own. A row has medians of the rounds, in tokens a
+second, and the ratio of Husk's to the other's. The last row of a number of threads compares a token
+with a read of as many bytes as the GGUF file has, by as many threads. tests/bench/random_decoder.py
+writes larger models."""
 
 import argparse
+import os
 import statistics
 import sys
 import time
@@ -59,6 +63,48 @@ def llama_model(path, threads, most):
   return run
 
 
+def openvino_model(path, threads):
+  """The same by OpenVINO, which generates tokens of its own and counts the time itself."""
+  import numpy
+  import openvino  # pyright: ignore[reportMissingImports]
+  import openvino_genai  # pyright: ignore[reportMissingImports]
+
+  scheduler = openvino_genai.SchedulerConfig()
+  scheduler.enable_prefix_caching = False
+  model = openvino_genai.LLMPipeline(
+    str(path), "CPU", scheduler_config=scheduler, INFERENCE_NUM_THREADS=threads
+  )
+
+  def run(prompt, count, tokens):
+    ids = numpy.array([prompt], numpy.int64)
+    inputs = openvino_genai.TokenizedInputs(
+      openvino.Tensor(ids), openvino.Tensor(numpy.ones_like(ids))
+    )
+    config = openvino_genai.GenerationConfig()
+    config.max_new_tokens, config.ignore_eos, config.do_sample = count + 1, True, False
+    times = model.generate(inputs, config).perf_metrics
+    of_tokens = times.get_tpot().mean * (len(tokens) - 1)
+    return times.get_ttft().mean / 1e3, of_tokens / 1e3, tokens
+
+  return run
+
+
+def reader(path, threads):
+  """A function that returns the seconds in which so many threads read as many bytes as a file
+  has."""
+  import torch
+
+  words = torch.ones(os.path.getsize(path) // 8, dtype=torch.int64)
+
+  def run():
+    torch.set_num_threads(threads)
+    begin = time.perf_counter()
+    words.sum()
+    return time.perf_counter() - begin
+
+  return run
+
+
 def prompt_of(length):
   """Tokens of a text that is no repetition of itself."""
   vocabulary = 1000
@@ -75,13 +121,18 @@ def main():
   parser.add_argument("--prompt", type=int, default=512)
   parser.add_argument("--new", type=int, default=64)
   parser.add_argument("--rounds", type=int, default=5)
+  parser.add_argument("--openvino", action="store_true")
   options = parser.parse_args()
   for threads in map(int, options.threads.split(",")):
     runs = {
       "husk": husk_model(options.file, threads),
       "llama.cpp": llama_model(options.gguf, threads, options.prompt + options.new + 8),
     }
+    if options.openvino:
+      runs["OpenVINO"] = openvino_model(options.gguf, threads)
+    read = reader(options.gguf, threads)
     prompt = prompt_of(options.prompt)
+    reads = []
     found = {name: ([], []) for name in runs}
     for round_ in range(options.rounds + 1):
       tokens = []
@@ -90,17 +141,26 @@ def main():
         if round_ and len(tokens) > 1:  # the first round warms up
           found[name][0].append(len(prompt) / of_prompt)
           found[name][1].append((len(tokens) - 1) / of_tokens)
-    (prompts, decodes), (other_prompts, other_decodes) = found.values()
-    for what, ours, theirs in (
-      (f"a prompt of {options.prompt}", prompts, other_prompts),
-      (f"{options.new} tokens", decodes, other_decodes),
-    ):
-      ratio = statistics.median(one / other for one, other in zip(ours, theirs))
-      print(
-        f"{threads} threads, {what}: husk {statistics.median(ours):.1f} tokens/s, llama.cpp "
-        f"{statistics.median(theirs):.1f}, ratio {ratio:.2f}",
-        flush=True,
-      )
+      if round_:
+        reads.append(min(read() for _ in range(3)))
+    for at, what in enumerate((f"a prompt of {options.prompt}", f"{options.new} tokens")):
+      ours = found["husk"][at]
+      texts = [f"husk {statistics.median(ours):.1f} tokens/s"]
+      for name, rates in list(found.items())[1:]:
+        theirs = rates[at]
+        ratio = statistics.median(one / other for one, other in zip(ours, theirs))
+        texts.append(f"{name} {statistics.median(theirs):.1f}, ratio {ratio:.2f}")
+      print(f"{threads} threads, {what}: {'; '.join(texts)}", flush=True)
+    shares = [
+      f"{name} {statistics.median(one * seconds for one, seconds in zip(rates[1], reads)):.2f}"
+      for name, rates in found.items()
+    ]
+    print(
+      f"{threads} threads, a read of {os.path.getsize(options.gguf) >> 20} MiB: "
+      f"{statistics.median(reads) * 1e3:.1f} ms, divided by the time of a token: "
+      f"{', '.join(shares)}",
+      flush=True,
+    )
   return 0
 
 

@@ -413,6 +413,30 @@ void add_calls_of_each_layout(std::deque<std::pair<Call, uint32_t>>& calls) {
       .number(HUSK_F32)
       .f32({2, 20, 3, 5})
       .channels_last();
+  add("husk::convolution_int8", 1)
+      .tensor(HUSK_U8, {2, 20, 7, 7}, 7)
+      .channels_last()
+      .tensor(HUSK_I8, {20, 1, 5, 3})
+      .f32({20})
+      .f32({20})
+      .list({1, 1})
+      .list({0, 0})
+      .list({1, 1})
+      .number(20)
+      .real(0.5)
+      .number(3)
+      .none(2)
+      .none()
+      .real(1)
+      .number(0)
+      .text("none")
+      .real(1)
+      .number(0)
+      .number(0)
+      .number(0)
+      .number(HUSK_F32)
+      .f32({2, 20, 3, 5})
+      .channels_last();
 }
 
 // The name of a layout stands for the same bytes in all versions, since files have copies. A change
@@ -451,7 +475,8 @@ TEST_F(Packed, NamesStandForLayouts) {
       {"13 husk::linear_quantized, codes 1", 0x13765b3c16fc1283},
       {"14 husk::linear_quantized, numbers 1", 0xdb58892eb37c6d99},
       {"15 husk::linear_quantized, numbers 1", 0x727ee8cc7b582fd9},
-      {"16 husk::convolution_int8, panels and sums 1", 0xd05dc19399f3437c},
+      {"16 husk::convolution_int8, panels and sums 2", 0xd05dc19399f3437c},
+      {"17 husk::convolution_int8, panels and sums 2", 0x65444186ce62b113},
   };
   std::deque<std::pair<Call, uint32_t>> calls;
   add_calls_of_each_layout(calls);

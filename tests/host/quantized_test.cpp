@@ -1,6 +1,6 @@
-// husk::linear_quantized, husk::linear_rounded, husk::grouped_linear_quantized and aten::_int_mm
-// with each set of features of this CPU, packed and not, against loops in double and in i64.
-// tests/torch/ops has more formats and shapes.
+// husk::linear_quantized, husk::linear_rounded, husk::grouped_linear_quantized, aten::_int_mm and
+// husk::convolution_int8 with each set of features of this CPU, packed and not, against loops in
+// double and in i64. tests/torch/ops has more formats and shapes.
 #include <random>
 
 #include "correct_calls.h"
@@ -247,6 +247,97 @@ TEST_F(Quantized, ProductsOfInts) {
             int64_t sum = 0;
             for (int64_t i = 0; i < kK; ++i) sum += a[r * kK + i] * b[i * kN + j];
             ASSERT_EQ(out[r * kN + j], sum) << set.name << ": " << m << " rows, packed: " << packed;
+          }
+        }
+      }
+    }
+  }
+}
+
+// All numbers are multiples of powers of 2, so that codes are exact, and ties are among them.
+TEST_F(Quantized, ConvolutionsOfCodes) {
+  struct Shape {
+    int64_t in, out, groups, height, width, rows, columns, stride, padding;
+  };
+  constexpr int32_t kInputZero = 9, kOutZero = 50, kLeast = 3, kMost = 120;
+  for (const Shape& s : {Shape{70, 70, 70, 6, 9, 3, 3, 1, 1}, Shape{36, 36, 36, 9, 8, 5, 5, 2, 2},
+                         Shape{24, 24, 24, 5, 40, 1, 7, 1, 3}, Shape{24, 41, 1, 5, 3, 1, 1, 1, 0},
+                         Shape{3, 20, 1, 9, 8, 3, 3, 2, 1}}) {
+    const int64_t down = (s.height + 2 * s.padding - s.rows) / s.stride + 1,
+                  across = (s.width + 2 * s.padding - s.columns) / s.stride + 1,
+                  depth = s.in / s.groups, taps = s.rows * s.columns;
+    for (const CpuSet& set : sets()) {
+      use(set);
+      for (const int32_t in : {HUSK_U8, HUSK_I8}) {
+        for (const int32_t out_type : {HUSK_U8, HUSK_I8}) {
+          Call call("husk::convolution_int8");
+          call.tensor(in, {1, s.in, s.height, s.width})
+              .channels_last()
+              .tensor(HUSK_I8, {s.out, depth, s.rows, s.columns})
+              .f32({s.out})
+              .f32({s.out})
+              .list({s.stride, s.stride})
+              .list({s.padding, s.padding})
+              .list({1, 1})
+              .number(s.groups)
+              .real(0.5)
+              .number(kInputZero)
+              .none(2)
+              .none()
+              .real(1)
+              .number(0)
+              .text("none")
+              .real(1024)
+              .number(kOutZero)
+              .number(kLeast)
+              .number(kMost)
+              .number(out_type)
+              .tensor(out_type, {1, s.out, down, across})
+              .channels_last();
+          auto *x = elements<uint8_t>(call, 0), *weight = elements<uint8_t>(call, 1);
+          auto *scales = elements<float>(call, 2), *bias = elements<float>(call, 3);
+          std::uniform_int_distribution<int> bytes(0, 255);
+          for (int64_t i = 0; i < s.in * s.height * s.width; ++i)
+            x[i] = static_cast<uint8_t>(bytes(random));
+          for (int64_t i = 0; i < s.out * depth * taps; ++i)
+            weight[i] = static_cast<uint8_t>(bytes(random));
+          for (int64_t o = 0; o < s.out; ++o) {
+            scales[o] = o % 2 == 0 ? 0.25f : 1.f;
+            bias[o] = static_cast<float>(bytes(random)) * 8 - 512;
+          }
+          const auto sum_at = [&](int64_t o, int64_t y, int64_t x_at) {
+            int64_t sum = 0;
+            for (int64_t tap = 0; tap < taps; ++tap) {
+              const int64_t row = y * s.stride - s.padding + tap / s.columns,
+                            column = x_at * s.stride - s.padding + tap % s.columns;
+              if (row < 0 || row >= s.height || column < 0 || column >= s.width) continue;
+              for (int64_t i = 0; i < depth; ++i) {
+                const int64_t channel = o / (s.out / s.groups) * depth + i;
+                const uint8_t byte = x[(row * s.width + column) * s.in + channel];
+                const int code = in == HUSK_U8 ? byte : static_cast<int8_t>(byte);
+                sum += (code - kInputZero) *
+                       static_cast<int8_t>(weight[(o * depth + i) * taps + tap]);
+              }
+            }
+            return sum;
+          };
+          for (const bool packed : {false, true}) {
+            run(call, packed ? std::vector<uint32_t>{1} : std::vector<uint32_t>{});
+            const auto* out = elements<uint8_t>(call, call.args.size() - 1);
+            for (int64_t o = 0; o < s.out; ++o) {
+              for (int64_t i = 0; i < down * across; ++i) {
+                const double v = (static_cast<double>(sum_at(o, i / across, i % across)) / 2 *
+                                      static_cast<double>(scales[o]) +
+                                  static_cast<double>(bias[o])) /
+                                 1024;
+                const double code = std::nearbyint(v) + kOutZero;
+                const uint8_t byte = out[i * s.out + o];
+                ASSERT_EQ(out_type == HUSK_U8 ? byte : static_cast<int8_t>(byte),
+                          static_cast<int>(std::min<double>(std::max<double>(code, kLeast), kMost)))
+                    << set.name << ": channel " << o << ", position " << i << ", " << s.rows
+                    << " x " << s.columns << ", packed: " << packed;
+              }
+            }
           }
         }
       }

@@ -4,8 +4,10 @@ with the dequantized weights in f32. Run by name:
     python tests/torch/nets/language_scores.py CHECKPOINT.gguf MODEL.husk [--texts 20] [--tokens 65]
 
 Needs transformers, gguf and accelerate. MODEL.husk is what `python -m husk llm CHECKPOINT.gguf` has
-made. The texts are parts of this repository's pages, of which the perplexity is computed, too. The
-exit status is 1 if a log-probability differs by more than --most."""
+made. The texts are parts of this repository's pages, of which the perplexity is computed, too.
+`--llama` computes the same numbers with llama.cpp, which rounds inputs of layers to ints of 8 bits;
+it needs llama-cpp-python. The exit status is 1 if a log-probability of Husk differs by more than
+--most."""
 
 import argparse
 import math
@@ -30,6 +32,43 @@ def right_scores(model, tokens):
   return logits.log_softmax(-1).gather(1, torch.tensor(tokens[1:])[:, None])[:, 0].numpy()
 
 
+def llama_scores(path, size):
+  """A function that returns the scores of llama.cpp for tokens."""
+  import llama_cpp  # pyright: ignore[reportMissingImports]
+
+  model = llama_cpp.Llama(str(path), n_ctx=size, n_batch=size, logits_all=True, verbose=False)
+
+  def score(tokens):
+    model.reset()
+    model.eval(tokens)
+    logits = torch.from_numpy(model.scores[: len(tokens) - 1].copy()).double()
+    return logits.log_softmax(-1).gather(1, torch.tensor(tokens[1:])[:, None])[:, 0].numpy()
+
+  return score
+
+
+class Difference:
+  """Sums of the scores of two implementations."""
+
+  def __init__(self, name):
+    self.name = name
+    self.worst = self.total = self.count = self.own = self.right = 0.0
+
+  def add(self, found, expected):
+    errors = abs(found - expected)
+    self.worst = max(self.worst, errors.max())
+    self.total, self.count = self.total + errors.sum(), self.count + len(errors)
+    self.own, self.right = self.own + found.sum(), self.right + expected.sum()
+
+  def print(self):
+    own, right = (math.exp(-total / self.count) for total in (self.own, self.right))
+    print(
+      f"{self.name}: log-probabilities differ by {self.worst:.3g} at most and "
+      f"{self.total / self.count:.3g} on average; perplexity {own:.5f}, {right:.5f} in "
+      f"transformers, ratio {own / right:.6f}"
+    )
+
+
 def main():
   arguments = argparse.ArgumentParser(description=__doc__)
   arguments.add_argument("checkpoint", type=pathlib.Path)
@@ -37,6 +76,7 @@ def main():
   arguments.add_argument("--texts", type=int, default=20)
   arguments.add_argument("--tokens", type=int, default=65)
   arguments.add_argument("--most", type=float, default=1e-3)
+  arguments.add_argument("--llama", action="store_true")
   options = arguments.parse_args()
   from transformers import AutoModelForCausalLM
 
@@ -49,20 +89,19 @@ def main():
   for begin in range(0, max(map(len, pages)), size):
     texts += [page[begin : begin + size] for page in pages if len(page) >= begin + size]
   texts = texts[: options.texts]
-  worst = total = count = own = whole = 0.0
+  scores = {"Husk": loaded.score}
+  if options.llama:
+    scores["llama.cpp"] = llama_scores(options.checkpoint, size)
+  differences = {name: Difference(name) for name in scores}
   begin = time.monotonic()
   for tokens in texts:
-    expected, found = right_scores(right, tokens), loaded.score(tokens)
-    errors = abs(found - expected)
-    worst, total, count = max(worst, errors.max()), total + errors.sum(), count + len(errors)
-    own, whole = own + found.sum(), whole + expected.sum()
-  print(
-    f"{len(texts)} texts of {size} tokens: log-probabilities differ by {worst:.3g} at most and "
-    f"{total / count:.3g} on average; perplexity {math.exp(-own / count):.5f}, "
-    f"{math.exp(-whole / count):.5f} in transformers, ratio {math.exp((whole - own) / count):.6f}; "
-    f"{time.monotonic() - begin:.0f} s"
-  )
-  return 0 if worst <= options.most else 1
+    expected = right_scores(right, tokens)
+    for name, score in scores.items():
+      differences[name].add(score(tokens), expected)
+  print(f"{len(texts)} texts of {size} tokens, {time.monotonic() - begin:.0f} s")
+  for difference in differences.values():
+    difference.print()
+  return 0 if differences["Husk"].worst <= options.most else 1
 
 
 if __name__ == "__main__":

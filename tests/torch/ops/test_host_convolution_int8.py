@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from fenced import fenced
 from host_ops import INVALID_ARGUMENT, UNSUPPORTED, layouts, refused
 from torch.nn import functional as F
 
@@ -134,6 +135,87 @@ def test_sizes(pack):
     Layer(x, 256, (11, 11), groups=256, padding=[5, 5]).check(pack, ())
   x = codes(torch.uint8, 1, 2, 14, 14)
   Layer(x, 2, (12, 12), groups=2, padding=[6, 6]).check(pack)  # too many taps for one method
+
+
+def test_depthwise_kernels(pack):
+  """Rows of a kernel that are no multiple of four, a last row of its own, columns that positions
+  share or do not, and channels that fill vectors, or overlap those before them."""
+  kernels = (
+    ((1, 1), {}),
+    ((1, 6), {"padding": [0, 3]}),
+    ((5, 1), {"padding": [1, 0]}),
+    ((5, 5), {"padding": [2, 2]}),
+    ((5, 6), {"stride": [2, 2], "padding": [4, 5]}),
+    ((4, 3), {"stride": [1, 4]}),
+    ((3, 3), {"dilation": [2, 2], "padding": [2, 2]}),
+    ((9, 2), {"stride": [3, 1], "dilation": [1, 3], "padding": [8, 2]}),
+  )
+  for _ in pack.each_use():
+    for x, out in ((torch.uint8, torch.int8), (torch.int8, torch.float32)):
+      for channels in (8, 16, 50, 72, 120):
+        for kernel, spatial in kernels:
+          image = codes(x, 1, channels, 9, 11)
+          layer = Layer(image, channels, kernel, groups=channels, out=out, **spatial)
+          layer.arguments["activation"] = "hardswish"
+          layer.check(pack, activation=F.hardswish)
+
+
+def test_long_lines_of_a_depthwise_convolution(pack):
+  """Lines of more positions than have words in memory at a time."""
+  for _ in pack.each_use():
+    layer = Layer(codes(torch.uint8, 1, 64, 2, 150), 64, (9, 3), groups=64, padding=[4, 1])
+    layer.check(pack)
+
+
+def test_rows_and_columns_that_fill_no_tile(pack):
+  for _ in pack.each_use():
+    for rows, columns, out in itertools.product(
+      (1, 5, 7, 11, 13), (5, 12, 17, 72), (torch.uint8, torch.int8, torch.float32)
+    ):
+      residual = out if out != torch.float32 else None
+      for depth in (24, 2400):
+        Layer(codes(torch.uint8, rows, depth), columns, (), out=out, residual=residual).check(pack)
+  layer = Layer(codes(torch.uint8, 7, 24), 21, (), out=torch.float32)
+  layer.arguments["residual"] = torch.randn(7, 21)
+  layer.check(pack)
+
+
+def test_short_lines(pack):
+  """Lines of a kernel that are copied with what follows them, but for those at the image's end."""
+  for _ in pack.each_use():
+    for x, size, spatial in (
+      (torch.uint8, (8, 9), {"stride": [2, 2], "padding": [1, 1]}),
+      (torch.int8, (6, 7), {}),
+      (torch.uint8, (5, 4), {}),  # too short
+      (torch.uint8, (9, 8), {"dilation": [2, 1]}),
+    ):
+      image = codes(x, 2, 3, *size)
+      Layer(image, 20, (3, 3), **spatial).check(pack)
+      tall = codes(x, 2, 3, 2 * size[0], size[1])[:, :, ::2]  # lines that lie apart
+      Layer(tall, 20, (3, 3), **spatial).check(pack)
+      Layer(image[:, :, :1].expand(-1, -1, size[0], -1), 20, (3, 3), **spatial).check(pack)
+
+
+@pytest.mark.parametrize("side", ("front", "back"))
+def test_memory_beside_tensors_is_not_touched(pack, side):
+  def fence(value):
+    return fenced(value, side) if isinstance(value, torch.Tensor) else value
+
+  for _ in pack.each_use():
+    for x, (channels, columns), groups, kernel in itertools.product(
+      (torch.uint8, torch.int8), ((3, 20), (24, 72), (50, 50)), (False, True), ((3, 3), (1, 1))
+    ):
+      if groups and channels != columns:
+        continue
+      image = codes(x, 1, channels, 6, 7)
+      padding = [size // 2 for size in kernel]
+      count = channels if groups else 1
+      layer = Layer(image, columns, kernel, count, residual=torch.uint8, padding=padding)
+      layer.arguments = {name: fence(value) for name, value in layer.arguments.items()}
+      out = torch.zeros(layer.numbers().shape, dtype=torch.uint8)
+      out = fence(out.contiguous(memory_format=torch.channels_last))
+      for packed in ((), (1,)):
+        layer.check(pack, packed, out=out)
 
 
 ACTIVATIONS = {

@@ -284,7 +284,7 @@ husk_status pack_convolution_int8(const Arguments& args, husk_packing& packing) 
     return HUSK_OK;
   packing.bytes = static_cast<uint64_t>(all);
   packing.layout = static_cast<uint64_t>(c.groups);
-  packing.name = "panels and sums 1";
+  packing.name = "panels and sums 2";
   if (!packing.data) return HUSK_OK;
   auto* to = static_cast<uint32_t*>(packing.data);
   for (int64_t group = 0; group < groups; ++group)

@@ -62,11 +62,16 @@ inline int64_t int_columns(const IntConvolution& c) {
 inline int64_t int_panels(const IntConvolution& c) {
   return (int_columns(c) + kIntPanel - 1) / kIntPanel;
 }
-// The words of a panel. A word of 32 bits of a depthwise convolution is one weight as an i16, above
-// which there is 0; else it is four weights that follow each other along the depth: taps, and in
-// them channels.
+// The words of a panel. A word of 32 bits has four weights. They follow each other along the depth:
+// taps, and in them channels. Those of a depthwise convolution lie below each other in a group of
+// two to four rows of the kernel. A row that is left over has words of its own, whose weights lie
+// beside each other. Weights outside of the kernel are 0.
+inline int64_t depthwise_groups(const IntConvolution& c) { return (c.kernel[0] + 2) / 4; }
+inline bool has_row_of_its_own(const IntConvolution& c) { return c.kernel[0] % 4 == 1; }
 inline int64_t int_panel_words(const IntConvolution& c) {
-  return (is_depthwise(c) ? taps_of(c) : (depth_of(c) + 3) / 4) * kIntPanel;
+  if (!is_depthwise(c)) return (depth_of(c) + 3) / 4 * kIntPanel;
+  const int64_t row = has_row_of_its_own(c) ? (c.kernel[1] + 3) / 4 : 0;
+  return (depthwise_groups(c) * c.kernel[1] + row) * kIntPanel;
 }
 
 // The first column of a panel. The last panel of a depthwise convolution overlaps the one before it
@@ -81,6 +86,14 @@ inline int8_t int_weight(const IntConvolution& c, int64_t channel, int64_t tap, 
                   tap / c.kernel[1] * c.weight_axis[0] + tap % c.kernel[1] * c.weight_axis[1]];
 }
 
+// The tap of weight e of a word of a depthwise convolution, or -1 outside of the kernel.
+inline int64_t depthwise_tap(const IntConvolution& c, int64_t word, int64_t e) {
+  const int64_t below = depthwise_groups(c) * c.kernel[1];
+  const int64_t ky = word < below ? word / c.kernel[1] * 4 + e : c.kernel[0] - 1,
+                kx = word < below ? word % c.kernel[1] : (word - below) * 4 + e;
+  return ky < c.kernel[0] && kx < c.kernel[1] ? ky * c.kernel[1] + kx : -1;
+}
+
 // Writes rows `first` to `last` of a panel, each of which has kIntPanel words.
 inline void write_int_panel(const IntConvolution& c, int64_t group, int64_t panel, int64_t first,
                             int64_t last, uint32_t* to) {
@@ -90,15 +103,12 @@ inline void write_int_panel(const IntConvolution& c, int64_t group, int64_t pane
     for (int64_t column = 0; column < kIntPanel; ++column) {
       uint32_t word = 0;
       const int64_t channel = group * c.out_channels + begin + column;
-      if (column < filled && depthwise) {
-        word = static_cast<uint16_t>(int16_t{int_weight(c, channel, row, 0)});
-      } else if (column < filled) {
-        for (int64_t e = 0; e < 4 && row * 4 + e < depth_of(c); ++e) {
-          const int64_t d = row * 4 + e;
-          const auto code = static_cast<uint8_t>(
-              int_weight(c, channel, d / c.in_channels, d % c.in_channels));
-          word |= uint32_t{code} << 8 * e;
-        }
+      for (int64_t e = 0; column < filled && e < 4; ++e) {
+        const int64_t d = row * 4 + e;
+        const int64_t tap = depthwise ? depthwise_tap(c, row, e) : d / c.in_channels;
+        if (tap < 0 || tap >= taps_of(c)) continue;
+        const auto code = static_cast<uint8_t>(int_weight(c, channel, tap, d % c.in_channels));
+        word |= uint32_t{code} << 8 * e;
       }
       to[column] = word;
     }

@@ -1,0 +1,234 @@
+// How sums of products of codes become results of a convolution (int_convolution_kernels.h).
+#pragma once
+
+#include "nn/int_convolution_parts.h"
+
+namespace husk::host {
+namespace {
+
+__attribute__((noinline)) Vector<float> activate_any(Activation activation, Vector<float> v) {
+  switch (activation) {
+    case Activation::None: return v;
+#define HUSK_ACTIVATION(Name, name) \
+  case Activation::Name: return activate<float, Activation::Name>(v);
+#include <activations.def>
+  }
+  return v;
+}
+
+// Loads `count` codes as numbers.
+inline Vector<float> load_codes(const void* data, husk_dtype dtype, int64_t at, int64_t stride,
+                                int64_t count) {
+  if (dtype == HUSK_F32) {
+    const float* from = static_cast<const float*>(data) + at;
+    if (stride == 1) return load_some<float>(from, count);
+    Vector<float> v = {};
+    for (int64_t i = 0; i < count; ++i) v[i] = from[i * stride];
+    return v;
+  }
+  const uint8_t* from = static_cast<const uint8_t*>(data) + at;
+  CodeLanes codes = {};
+  if (stride == 1 && count >= kLanes)
+    __builtin_memcpy(&codes, from, sizeof codes);
+  else
+    for (int64_t i = 0; i < count; ++i) codes[i] = from[i * stride];
+  const IntVector ints = dtype == HUSK_I8 ? widened(bits_as<SignedLanes>(codes)) : widened(codes);
+  return __builtin_convertvector(ints, Vector<float>);
+}
+
+inline void store_codes(IntVector codes, uint8_t* to, int64_t stride, int64_t count) {
+  const CodeLanes bytes = narrowed(codes);
+  if (stride == 1 && count >= kLanes)
+    __builtin_memcpy(to, &bytes, sizeof bytes);
+  else
+    for (int64_t i = 0; i < count; ++i) to[i * stride] = bytes[i];
+}
+
+// Sums as numbers, with the bias.
+inline Vector<float> scaled(IntVector sums, Vector<float> scales, Vector<float> bias) {
+  return __builtin_convertvector(sums, Vector<float>) * scales + bias;
+}
+
+// Writes the results of a position for columns `column` to `end` of the part.
+__attribute__((noinline)) void finish_any(const IntPart& p, int64_t row, int64_t column,
+                                          int64_t end, const int32_t* sums) {
+  const IntConvolution& c = p.c;
+  const int64_t stride = c.out_strides.channel, residual_stride = c.residual_strides.channel;
+  for (; column < end; column += kLanes, sums += kLanes) {
+    const int64_t lanes = smaller(kLanes, end - column), channel = p.channel() + column;
+    Vector<float> v = scaled(load_ints(sums), load(p.buffers.scales + column),
+                             load(p.buffers.bias + column));
+    if (c.residual)
+      v += (load_codes(c.residual, c.residual_dtype,
+                       p.buffers.residual[row] + channel * residual_stride, residual_stride,
+                       lanes) -
+            all_lanes(static_cast<float>(c.residual_zero))) *
+           all_lanes(p.residual_scale);
+    if (!p.is_plain) {
+      v = activate_any(c.activation, v);
+      if (p.has_codes()) v = v * all_lanes(c.out_inverse);
+    }
+    v = at_most<float>(all_lanes(p.most), at_least<float>(all_lanes(p.least), v));
+    const int64_t at = p.buffers.out[row] + channel * stride;
+    if (p.has_codes()) {
+      store_codes(rounded(v) + (c.out_zero - IntVector{}), static_cast<uint8_t*>(c.out) + at,
+                  stride, lanes);
+      continue;
+    }
+    float* to = static_cast<float*>(c.out) + at;
+    if (stride == 1)
+      store_some<float>(to, v, lanes);
+    else
+      for (int64_t i = 0; i < lanes; ++i) to[i * stride] = v[i];
+  }
+}
+
+inline void store_first(CodeLanes codes, uint8_t* to, int64_t count) {
+  uint8_t bytes[kLanes];
+  __builtin_memcpy(bytes, &codes, sizeof codes);
+  int64_t i = 0;
+  for (; i + 4 <= count; i += 4) __builtin_memcpy(to + i, bytes + i, 4);
+  for (; i < count; ++i) to[i] = bytes[i];
+}
+
+// Results of a part after a clamp, or after the one common activation that is none
+// (IntPart::is_simple).
+class SimpleResults {
+ public:
+  explicit SimpleResults(const IntPart& p)
+      : inverse_(all_lanes(p.has_codes() ? p.c.out_inverse : 1)),
+        least_(all_lanes(p.least)),
+        most_(all_lanes(p.most)),
+        residual_zero_(all_lanes(static_cast<float>(p.c.residual_zero))),
+        residual_scale_(all_lanes(p.residual_scale)),
+        out_zero_(p.c.out_zero),
+        has_signed_residual_(p.c.residual_dtype == HUSK_I8),
+        is_hardswish_(p.c.activation == Activation::Hardswish),
+        flip_(p.c.out_dtype == HUSK_I8 ? uint8_t{128} : uint8_t{0}),
+        least_code_(rounded(least_)[0] + out_zero_ + flip_) {}
+
+  // The residual of `lanes` columns.
+  Vector<float> residual(const uint8_t* from, int64_t lanes = kLanes) const {
+    CodeLanes codes = {};
+    if (lanes == kLanes)
+      __builtin_memcpy(&codes, from, sizeof codes);
+    else
+      for (int64_t i = 0; i < lanes; ++i) codes[i] = from[i];
+    const IntVector ints = has_signed_residual_ ? widened(bits_as<SignedLanes>(codes))
+                                                : widened(codes);
+    return (__builtin_convertvector(ints, Vector<float>) - residual_zero_) * residual_scale_;
+  }
+
+  Vector<float> number(Vector<float> v) const {
+    return at_most<float>(most_, at_least<float>(least_, activated(v)));
+  }
+
+  // Codes in the order of packed(). Rounding keeps the order of numbers, so that the lower end can
+  // be a code.
+  ByteVector codes(const Vector<float> (&v)[4]) const {
+    Vector<float> below[4];
+    HUSK_UNROLL
+    for (int i = 0; i < 4; ++i) below[i] = at_most<float>(most_, activated(v[i]));
+    const ByteVector codes = packed(below, static_cast<int16_t>(out_zero_ + flip_));
+    return at_least(static_cast<uint8_t>(least_code_) + ByteVector{}, codes) ^ flip_;
+  }
+
+  // Writes the first `lanes` codes of each vector to a place of its own.
+  void store(const Vector<float> (&v)[4], uint8_t* const (&to)[4], int64_t lanes = kLanes) const {
+    const ByteVector all = in_order(codes(v));
+    HUSK_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const CodeLanes some = quarter(all, i);
+      if (lanes == kLanes)
+        __builtin_memcpy(to[i], &some, sizeof some);
+      else
+        store_first(some, to[i], lanes);
+    }
+  }
+
+ private:
+  Vector<float> activated(Vector<float> v) const {
+    return is_hardswish_ ? activate<float, Activation::Hardswish>(v) * inverse_ : v;
+  }
+
+  Vector<float> inverse_, least_, most_, residual_zero_, residual_scale_;
+  int32_t out_zero_;
+  bool has_signed_residual_, is_hardswish_;
+  uint8_t flip_;  // makes codes of u8 those of i8
+  int32_t least_code_;
+};
+
+// finish() for simple results in f32.
+__attribute__((noinline)) void finish_numbers(const IntPart& p, const SimpleResults& results,
+                                              int64_t row, int64_t rows, int64_t column,
+                                              int64_t count, const int32_t* sums, int64_t pitch) {
+  const IntConvolutionBuffers& b = p.buffers;
+  auto* const out = static_cast<float*>(p.c.out) + p.channel() + column;
+  const auto* const residual = static_cast<const float*>(p.c.residual);
+  for (int64_t j = 0; j < count; j += kLanes) {
+    const int64_t lanes = smaller(kLanes, count - j);
+    const Vector<float> scales = load(b.scales + column + j), bias = load(b.bias + column + j);
+    for (int64_t r = 0; r < rows; ++r) {
+      Vector<float> v = scaled(load_ints(sums + r * pitch + j), scales, bias);
+      if (residual)
+        v += load_some<float>(residual + b.residual[row + r] + p.channel() + column + j, lanes);
+      store_some<float>(out + b.out[row + r] + j, results.number(v), lanes);
+    }
+  }
+}
+
+// Writes the results of `rows` positions, whose sums lie `pitch` apart, for `count` columns. The
+// last vector of columns overlaps the one before it, if there is one.
+inline void finish(const IntPart& p, const SimpleResults& results, int64_t row, int64_t rows,
+                   int64_t column, int64_t count, const int32_t* sums, int64_t pitch) {
+  const IntConvolution& c = p.c;
+  const IntConvolutionBuffers& b = p.buffers;
+  if (!p.is_simple) {
+    for (int64_t r = 0; r < rows; ++r)
+      finish_any(p, row + r, column, column + count, sums + r * pitch);
+    return;
+  }
+  if (!p.has_codes()) return finish_numbers(p, results, row, rows, column, count, sums, pitch);
+  const int64_t channel = p.channel() + column;
+  auto* const out = static_cast<uint8_t*>(c.out) + channel;
+  const bool adds = c.residual != nullptr;
+  const auto* const residual = static_cast<const uint8_t*>(c.residual) + (adds ? channel : 0);
+  int64_t j = 0;
+  for (; j + 4 * kLanes <= count; j += 4 * kLanes) {
+    Vector<float> scales[4], bias[4];
+    HUSK_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      scales[i] = load(b.scales + column + j + i * kLanes);
+      bias[i] = load(b.bias + column + j + i * kLanes);
+    }
+    for (int64_t r = 0; r < rows; ++r) {
+      Vector<float> v[4];
+      HUSK_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        v[i] = scaled(load_ints(sums + r * pitch + j + i * kLanes), scales[i], bias[i]);
+        if (adds) v[i] += results.residual(residual + b.residual[row + r] + j + i * kLanes);
+      }
+      const ByteVector codes = in_order(results.codes(v));
+      __builtin_memcpy(out + b.out[row + r] + j, &codes, sizeof codes);
+    }
+  }
+  for (; j < count; j += kLanes) {
+    const int64_t lanes = smaller(kLanes, count), at = smaller(j, count - lanes);
+    const Vector<float> scales = load(b.scales + column + at), bias = load(b.bias + column + at);
+    for (int64_t first = 0; first < rows; first += 4) {
+      Vector<float> v[4];
+      uint8_t* to[4];
+      HUSK_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const int64_t r = smaller(first + i, rows - 1);
+        v[i] = scaled(load_ints(sums + r * pitch + at), scales, bias);
+        if (adds) v[i] += results.residual(residual + b.residual[row + r] + at, lanes);
+        to[i] = out + b.out[row + r] + at;
+      }
+      results.store(v, to, lanes);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace husk::host
