@@ -124,7 +124,9 @@ class Quantized(nn.Module):
     ({"dtype": E4M3, "group": 16}, True),
   ],
 )
-def test_values_of_codes(codes, norm, tmp_path):
+def test_values_of_codes(codes, norm, tmp_path, monkeypatch):
+  """Those of the template, which has what no tiles compute."""
+  monkeypatch.setattr(few_rows, "MOST_ROWS_OF_CODES", {4: 0, 8: 0})
   model = Quantized(192, norm, **codes).eval()
   x = torch.randn(1, 192, generator=torch.Generator().manual_seed(3)).half()
   found = targets(model, x)

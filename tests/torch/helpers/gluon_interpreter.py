@@ -23,9 +23,16 @@ of one partition and overflow of 32-bit numbers are not modelled."""
 import builtins
 import types
 
+import numpy
+import ptx
 import torch
 from gluon_machine import Machine
 from gluon_values import KINDS, Block, Either, Pointer, Scalar, plain
+
+
+# Ints of so many bytes: those of torch, and of NumPy.
+_BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32}
+_NUMPY = {2: numpy.int16}
 
 
 def stand_ins(machine):
@@ -61,6 +68,20 @@ def stand_ins(machine):
 
     return larger_or_smaller
 
+  def instructions(text, constraints, values, dtype, is_pure, pack):
+    """Instructions for `pack` elements at a time, which are next to each other in the last
+    dimension."""
+    assert is_pure and all(value.shape[-1] % pack == 0 for value in values)
+    kinds = [kind.of for kind in (dtype if isinstance(dtype, tuple) else (dtype,))]
+    bits = [value.data.contiguous().view(_BITS[value.data.itemsize]).numpy() for value in values]
+    results = ptx.elementwise(
+      text, constraints, bits, [_NUMPY[kind.itemsize] for kind in kinds], pack
+    )
+    blocks = [
+      Block(torch.from_numpy(result).view(kind)) for result, kind in zip(results, kinds)
+    ]
+    return tuple(blocks) if isinstance(dtype, tuple) else blocks[0]
+
   gl = types.SimpleNamespace(
     **KINDS,
     constexpr=object,
@@ -84,6 +105,7 @@ def stand_ins(machine):
     permute=lambda x, order: Block(x.data.permute(order)),
     split=lambda x: tuple(map(Block, x.data.unbind(-1))),
     static_assert=check,
+    inline_asm_elementwise=instructions,
     load=machine.load,
     log2=lambda x: Block(x.data.log2()),
     max=lambda x, axis: Block(x.data.amax(axis)),
@@ -93,6 +115,7 @@ def stand_ins(machine):
     BlockedLayout=anything,
     SliceLayout=anything,
     DotOperandLayout=anything,
+    DistributedLinearLayout=anything,
   )
   mbarrier = types.SimpleNamespace(
     MBarrierLayout=lambda: "barriers",

@@ -14,7 +14,8 @@ class Kind:
 
 
 KINDS = {
-  name: Kind(getattr(torch, name)) for name in ("int32", "int64", "float16", "bfloat16", "float32")
+  name: Kind(getattr(torch, name))
+  for name in ("uint8", "int8", "int32", "int64", "float16", "bfloat16", "float32")
 }
 
 

@@ -1,0 +1,184 @@
+"""The kernel of linear layers of few rows whose weights are codes, over a table of shapes, run by
+gluon_interpreter.py and compared with the layers in f64. Mistakes are planted in its text too, each
+of which must be detected."""
+
+import pathlib
+
+import gluon_interpreter
+import pytest
+import torch
+from husk.quantized.operator import numbers
+from husk.rows import unpacking
+from test_rows_kernel import ACTIVATIONS
+
+TEXT = (
+  pathlib.Path(__file__).resolve().parents[3]
+  / "compiler"
+  / "torch"
+  / "husk"
+  / "rows"
+  / "codes_kernel.py"
+).read_text()
+E4M3 = torch.float8_e4m3fn
+INT4 = dict(bits=4, group=32, scales=torch.float16)
+CASES = {
+  "int8": {},
+  "int8, half": dict(dtype=torch.float16),
+  "int8, two rows": dict(rows=2),
+  "int8, eight rows": dict(rows=8, columns=(32,)),
+  "int8, sixteen rows": dict(rows=16, columns=(16,)),
+  "int8, nine rows and a norm": dict(rows=9, norm=True),
+  "a step": dict(k=256),
+  "two steps": dict(k=512, depth=1),
+  "seven steps": dict(k=7 * 128, warps=2, depth=3, norm=True, scale=True, columns=(20, 7)),
+  "a part of a ninth step": dict(k=8 * 64 + 48, warps=1, depth=4, norm=True, columns=(20,)),
+  "less than a step": dict(k=48),
+  "eight warps": dict(k=528, warps=8),
+  "two weights": dict(columns=(40, 24)),
+  "four weights": dict(columns=(17, 5, 32, 16)),
+  "biases of some": dict(columns=(33, 16, 7, 20), bias=(False, True, False, True)),
+  "a residual": dict(residual=True, columns=(21,)),
+  "a residual and a bias": dict(residual=True, columns=(21,), bias=(True,), rows=12),
+  **{name: dict(columns=(20, 20), gate=name) for name in ACTIVATIONS},
+  "a gate with biases": dict(columns=(20, 20), gate="silu", bias=(True, True), norm=True),
+  "a gate, a norm and its weight": dict(
+    columns=(9, 9), gate="gelu_tanh", norm=True, scale=True, k=144
+  ),
+  "large tiles": dict(tile=32, columns=(40, 64, 7), bias=(True, False, True)),
+  "large tiles and a gate": dict(tile=32, columns=(40, 40), gate="silu", rows=3),
+  "int8, groups": dict(group=64, k=320),
+  "int8, groups and zeros": dict(group=64, k=320, zeros=torch.int8, rows=3),
+  "int8, zeros": dict(zeros=torch.float32, rows=2),
+  "fp8": dict(codes=E4M3, rows=2),
+  "fp8, half": dict(codes=E4M3, dtype=torch.float16, norm=True, scale=True),
+  "int4": INT4,
+  "int4, half": dict(INT4, dtype=torch.float16, norm=True, scale=True),
+  "int4, a scale for a row": dict(INT4, group=None, rows=3),
+  "int4, groups of 64": dict(INT4, group=64, k=320, rows=2),
+  "int4, groups of 128": dict(INT4, group=128, k=640, rows=5, columns=(20, 7), warps=2),
+  "int4, a group that ends in a step": dict(INT4, group=96, k=480, warps=2),
+  "int4, a part of a step": dict(INT4, k=32 * 21, warps=2, depth=2),
+  "int4, less than a step": dict(INT4, k=32),
+  "int4, many steps": dict(INT4, k=1312, warps=1, depth=3, norm=True, columns=(20,)),
+  "int4, zeros": dict(INT4, zeros=torch.float32, rows=2),
+  "int4, zeros of weights": dict(INT4, zeros=torch.int8, columns=(20, 12), rows=7, norm=True),
+  "int4, eight rows": dict(INT4, rows=8, norm=True, scale=True, k=320),
+  "int4, a gate": dict(INT4, rows=3, columns=(24, 24), gate="silu", norm=True, scale=True),
+  "int4, large tiles": dict(INT4, tile=32, columns=(40, 64, 7), bias=(True, False, True)),
+  "int4, a residual": dict(INT4, residual=True, columns=(21,), rows=6),
+}
+
+
+def codes_of(count, k, bits, kind, group, scales, zeros):
+  """Random codes, scales and zeros of a weight, and the weight in f64."""
+  codes = torch.randint(0, 256, (count, k * bits // 8), dtype=torch.uint8)
+  if kind == E4M3:
+    codes &= 0xBF  # no NaN
+  size = 1 / (4 if bits == 4 else 74) / k**0.5
+  of_groups = ((torch.rand(count, k // group) + 0.5) * size).to(scales)
+  offsets = None
+  if zeros is not None:
+    offsets = torch.randint(-8, 8, (count, k // group)).to(zeros)
+    offsets = offsets + 0.5 if zeros.is_floating_point else offsets
+  weight = numbers(codes.view(kind), of_groups.double(), offsets, None, bits, group)
+  return codes, of_groups, offsets, weight
+
+
+def error(
+  text=TEXT,
+  rows=1,
+  k=256,
+  columns=(40,),
+  bias=(),
+  norm=False,
+  scale=False,
+  residual=False,
+  gate="",
+  bits=8,
+  codes=None,
+  group=None,
+  scales=torch.float32,
+  zeros=None,
+  tile=16,
+  warps=4,
+  depth=4,
+  dtype=torch.bfloat16,
+):
+  """The error of the kernel's result, divided by its norm and the distance of numbers of its
+  dtype."""
+  torch.manual_seed(0)
+
+  def some(*shape):
+    return torch.randn(*shape).to(dtype)
+
+  kind = codes or (torch.uint8 if bits == 4 else torch.int8)
+  x = some(rows, k)
+  weights = [codes_of(count, k, bits, kind, group or k, scales, zeros) for count in columns]
+  bias = bias or (False,) * len(columns)
+  biases = [some(count) if has else None for count, has in zip(columns, bias)]
+  factors = some(k) if scale else None
+  h = x.double()
+  if norm:
+    h = h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + 1e-3)
+  if scale:
+    h = h * factors.double()
+  products = [
+    h @ weight.double().t() + (0 if one is None else one.double())
+    for (*_, weight), one in zip(weights, biases)
+  ]
+  if gate:
+    right = ACTIVATIONS[gate](products[0]) * products[1]
+  elif len(columns) == 1:
+    right = products[0]
+  else:
+    right = torch.cat([each.flatten() for each in products])
+  added = some(rows, columns[0]) if residual else None
+  if residual:
+    right = right + added.double()
+  around = torch.full((right.numel() + 10,), 7.0, dtype=dtype)
+  out = around[5:-5].view(right.shape)
+  out.fill_(float("nan"))
+
+  def padded(values):
+    return [*values, None, None, None][:4]
+
+  def paired(values):
+    return None if values is None else values.view(torch.int32) if bits == 4 else values
+
+  name = str(dtype).removeprefix("torch.")
+  tiles = -(-columns[0] // (tile // 2)) if gate else sum(-(-count // tile) for count in columns)
+  gluon_interpreter.launch(
+    text,
+    "few_rows_codes",
+    tiles,
+    [
+      paired(x),
+      paired(factors),
+      *padded([each[0] for each in weights]),
+      *padded([each[1] for each in weights]),
+      *padded([each[2] for each in weights]),
+      *padded(biases),
+      added,
+      out,
+      1e-3 if norm else -1.0,
+      k,
+      *[*columns, 0, 0, 0][:4],
+      rows,
+      gate,
+      bits,
+      group or k,
+      unpacking.numbers(bits, str(kind).removeprefix("torch."), name),
+      unpacking.order(bits),
+      unpacking.scaled(bits, name),
+      tile,
+      warps,
+      depth,
+    ],
+  )
+  assert (around[:5] == 7).all() and (around[-5:] == 7).all()
+  return float((out.double() - right).norm() / right.norm()) / torch.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values(name):
+  assert error(**CASES[name]) < 1
