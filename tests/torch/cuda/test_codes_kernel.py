@@ -41,6 +41,7 @@ CASES = {
   "a residual and a bias": dict(residual=True, columns=(21,), bias=(True,), rows=12),
   **{name: dict(columns=(20, 20), gate=name) for name in ACTIVATIONS},
   "a gate with biases": dict(columns=(20, 20), gate="silu", bias=(True, True), norm=True),
+  "a gate with a bias": dict(columns=(8, 8), gate="silu", bias=(False, True), rows=11),
   "a gate, a norm and its weight": dict(
     columns=(9, 9), gate="gelu_tanh", norm=True, scale=True, k=144
   ),
@@ -48,6 +49,7 @@ CASES = {
   "large tiles and a gate": dict(tile=32, columns=(40, 40), gate="silu", rows=3),
   "int8, groups": dict(group=64, k=320),
   "int8, groups and zeros": dict(group=64, k=320, zeros=torch.int8, rows=3),
+  "int8, groups and zeros, steps": dict(group=32, k=640, zeros=torch.int8, warps=1, depth=2),
   "int8, zeros": dict(zeros=torch.float32, rows=2),
   "fp8": dict(codes=E4M3, rows=2),
   "fp8, half": dict(codes=E4M3, dtype=torch.float16, norm=True, scale=True),
@@ -112,7 +114,7 @@ def error(
     return torch.randn(*shape).to(dtype)
 
   kind = codes or (torch.uint8 if bits == 4 else torch.int8)
-  x = some(rows, k)
+  x = some(rows, k) * (torch.arange(rows) % 3 + 1)[:, None].to(dtype)
   weights = [codes_of(count, k, bits, kind, group or k, scales, zeros) for count in columns]
   bias = bias or (False,) * len(columns)
   biases = [some(count) if has else None for count, has in zip(columns, bias)]
@@ -182,3 +184,41 @@ def error(
 @pytest.mark.parametrize("name", CASES)
 def test_values(name):
   assert error(**CASES[name]) < 1
+
+
+# (what is wrong, the case that finds it)
+MISTAKES = [
+  ("gl.minimum(first + row, columns - 1)", "gl.minimum(row, columns - 1)", "int8"),
+  ("one = gl.where(pid >= T2, three, one)", "one = gl.where(pid >= T2, two, one)", "four weights"),
+  ("number == 3", "number == 2", "biases of some"),
+  ("mask=k < BYTES - step * STEP", "mask=k < BYTES", "a part of a ninth step"),
+  ("line < BYTES // 16 - step * WARPS * 4", "line < 0", "int4, a part of a step"),
+  ("mask=exists & (j < BYTES - step * STEP)", "mask=exists", "int4, a part of a step"),
+  ("m % 4 + part * 0", "m % 2 + part * 0", "int4"),
+  ("(at < ROWS)", "(at < ROWS - 1)", "int4, zeros"),
+  ("at = 2 * p + m // 4", "at = m // 4", "int4, eight rows"),
+  ("at = gl.minimum(8 * p + m, ROWS - 1)", "at = gl.minimum(m, ROWS - 1)", "int8, sixteen rows"),
+  ("(step * WARPS * 4 + line) // OF_A_GROUP", "line // OF_A_GROUP", "int4, many steps"),
+  ("GROUP * BITS // 128", "2 * GROUP * BITS // 128", "int4, a group that ends in a step"),
+  ("factors = factors[1:]", "factors = factors", "int4, many steps"),
+  ("found -= zeros[0]", "found += zeros[0]", "int4, zeros"),
+  ("zeros = zeros[1:]", "zeros = zeros", "int8, groups and zeros, steps"),
+  ("out + before * ROWS", "out + before", "int4, zeros of weights"),
+  ("(column < columns) & (row < ROWS)", "column < columns", "int8, two rows"),
+  ("COLUMNS * p, ROWS, BYTES", "0, ROWS, BYTES", "int8, nine rows and a norm"),
+  ("total += other * other", "total += one * other", "int4, many steps"),
+  ("row % HALF, N0, row >= HALF", "row % HALF, N0, row < HALF", "a gate with a bias"),
+  ("row + far * 0 < HALF", "row + far * 0 < HALF - 1", "silu"),
+  ("mma_v2(numbers[1], elements[1], sums)", "mma_v2(numbers[0], elements[1], sums)", "int4"),
+  ("step + DEPTH < STEPS:\n        codes", "step + DEPTH + 1 < STEPS:\n        codes", "two steps"),
+]
+
+
+@pytest.mark.parametrize("right, wrong, case", MISTAKES, ids=[right for right, *_ in MISTAKES])
+def test_a_mistake_is_found(right, wrong, case):
+  assert TEXT.count(right) == 1
+  try:
+    assert error(TEXT.replace(right, wrong), **CASES[case]) > 1
+  except (AssertionError, IndexError) as found:
+    assert "error(" not in str(found)
+

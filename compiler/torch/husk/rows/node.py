@@ -177,7 +177,8 @@ def launch(body: Body, node: IrNode) -> None:
       SCALED=unpacking.scaled(node.bits, kind),
     )
     config = _config_of_codes(target, k * node.bits // 8, columns, node.gate)
-    variant = f"codes_{codes}"
+    variant = "int4" if node.bits == 4 else codes
+    variant += f"_{node.group}" * (node.group < k)
   else:
     call.constant(ROWS_WIDTH=8 if rows <= 8 else 16)
     config = _config(target, k, rows, columns, node.gate)
