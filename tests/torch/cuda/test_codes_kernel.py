@@ -60,6 +60,7 @@ CASES = {
   "int4, groups of 128": dict(INT4, group=128, k=640, rows=5, columns=(20, 7), warps=2),
   "int4, a group that ends in a step": dict(INT4, group=96, k=480, warps=2),
   "int4, a part of a step": dict(INT4, k=32 * 21, warps=2, depth=2),
+  "int4, two rows": dict(INT4, k=32 * 21, warps=2, depth=2, rows=2),
   "int4, less than a step": dict(INT4, k=32),
   "int4, many steps": dict(INT4, k=1312, warps=1, depth=3, norm=True, columns=(20,)),
   "int4, zeros": dict(INT4, zeros=torch.float32, rows=2),
@@ -193,8 +194,12 @@ MISTAKES = [
   ("number == 3", "number == 2", "biases of some"),
   ("mask=k < BYTES - step * STEP", "mask=k < BYTES", "a part of a ninth step"),
   ("line < BYTES // 16 - step * WARPS * 4", "line < 0", "int4, a part of a step"),
-  ("mask=exists & (j < BYTES - step * STEP)", "mask=exists", "int4, a part of a step"),
-  ("m % 4 + part * 0", "m % 2 + part * 0", "int4"),
+  ("mask=is_here & (j < BYTES - step * STEP)", "mask=is_here", "int4, two rows"),
+  ("m % 4 + part * 0", "m % 2 + part * 0", "int4, zeros"),
+  ("inside // 16 == m + part * 0", "inside // 16 <= m + part * 0", "int4"),
+  ("slice(4 * part, 4, 1)", "slice(0, 4, 1)", "int4, many steps"),
+  ("(step * WARPS + part) * 64", "(part * 4 + step) * 64", "seven steps"),
+  ("values * values", "values", "int4, many steps"),
   ("(at < ROWS)", "(at < ROWS - 1)", "int4, zeros"),
   ("at = 2 * p + m // 4", "at = m // 4", "int4, eight rows"),
   ("at = gl.minimum(8 * p + m, ROWS - 1)", "at = gl.minimum(m, ROWS - 1)", "int8, sixteen rows"),
@@ -206,7 +211,7 @@ MISTAKES = [
   ("out + before * ROWS", "out + before", "int4, zeros of weights"),
   ("(column < columns) & (row < ROWS)", "column < columns", "int8, two rows"),
   ("COLUMNS * p, ROWS, BYTES", "0, ROWS, BYTES", "int8, nine rows and a norm"),
-  ("total += other * other", "total += one * other", "int4, many steps"),
+  ("total += other * other", "total += one * other", "int4, eight rows"),
   ("row % HALF, N0, row >= HALF", "row % HALF, N0, row < HALF", "a gate with a bias"),
   ("row + far * 0 < HALF", "row + far * 0 < HALF - 1", "silu"),
   ("mma_v2(numbers[1], elements[1], sums)", "mma_v2(numbers[0], elements[1], sums)", "int4"),
@@ -218,7 +223,7 @@ MISTAKES = [
 def test_a_mistake_is_found(right, wrong, case):
   assert TEXT.count(right) == 1
   try:
-    assert error(TEXT.replace(right, wrong), **CASES[case]) > 1
+    assert not error(TEXT.replace(right, wrong), **CASES[case]) <= 1
   except (AssertionError, IndexError) as found:
     assert "error(" not in str(found)
 

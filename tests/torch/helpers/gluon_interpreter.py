@@ -71,9 +71,10 @@ def stand_ins(machine):
   def instructions(text, constraints, values, dtype, is_pure, pack):
     """Instructions for `pack` elements at a time, which are next to each other in the last
     dimension."""
-    assert is_pure and all(value.shape[-1] % pack == 0 for value in values)
     kinds = [kind.of for kind in (dtype if isinstance(dtype, tuple) else (dtype,))]
-    bits = [value.data.contiguous().view(_BITS[value.data.itemsize]).numpy() for value in values]
+    tensors = torch.broadcast_tensors(*(value.data for value in values))
+    assert is_pure and tensors[0].shape[-1] % pack == 0
+    bits = [one.contiguous().view(_BITS[one.itemsize]).numpy() for one in tensors]
     results = ptx.elementwise(
       text, constraints, bits, [_NUMPY[kind.itemsize] for kind in kinds], pack
     )
@@ -116,6 +117,7 @@ def stand_ins(machine):
     SliceLayout=anything,
     DotOperandLayout=anything,
     DistributedLinearLayout=anything,
+    SwizzledSharedLayout=anything,
   )
   mbarrier = types.SimpleNamespace(
     MBarrierLayout=lambda: "barriers",

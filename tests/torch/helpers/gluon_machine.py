@@ -77,9 +77,28 @@ class Tile:
     return view
 
 
+class Slice:
+  """A part of shared memory of a block without partitions, whose threads wait for each other
+  between a store and a load, as the compiler makes them."""
+
+  def __init__(self, data):
+    self.data = data
+
+  def load(self, layout):
+    return Block(self.data.clone())
+
+  def store(self, value):
+    assert value.data.dtype == self.data.dtype and value.shape == tuple(self.data.shape)
+    self.data.copy_(value.data)
+
+
 class Shared:
-  def __init__(self, parts):
-    self.parts = parts
+  def __init__(self, parts, whole=None):
+    self.parts, self.whole = parts, whole
+
+  def slice(self, first, count, dim):
+    assert first + count <= self.whole.shape[dim]
+    return Slice(self.whole.narrow(dim, first, count))
 
   def index(self, i):
     if not 0 <= i < len(self.parts):
@@ -232,7 +251,8 @@ class Machine:
     self.allocated += 1
     nothing = torch.full(shape, float("nan"), dtype=kind.of)
     return Shared(
-      [Tile(f"part {i} of shared memory {self.allocated}", part) for i, part in enumerate(nothing)]
+      [Tile(f"part {i} of shared memory {self.allocated}", part) for i, part in enumerate(nothing)],
+      nothing,
     )
 
   def copy(self, to, pointer, mask=None):

@@ -15,7 +15,7 @@ class Kind:
 
 KINDS = {
   name: Kind(getattr(torch, name))
-  for name in ("uint8", "int8", "int32", "int64", "float16", "bfloat16", "float32")
+  for name in ("uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32")
 }
 
 

@@ -154,6 +154,12 @@ def few_rows_codes(x, scale, w0, w1, w2, w3, s0, s1, s2, s3, z0, z1, z2, z3, b0,
   if not BY_LINE:
     of_rows = gl.load(_addresses(s, s1, row, row * 0, first_column, columns, 1, GATE, HALF))
 
+  # The weight of the norm of one row.
+  of_norm = ()
+  if ROWS == 1:
+    if scale is not None:
+      of_norm = _read_row(scale, BYTES, WARPS, STEPS)
+
   # The wait for the preceding kernel stands here.
   part = gl.arange(0, WARPS, layout=gl.SliceLayout(1, gl.SliceLayout(2, lines_of_rows)))
   part = part[:, None, None]
@@ -165,22 +171,30 @@ def few_rows_codes(x, scale, w0, w1, w2, w3, s0, s1, s2, s3, z0, z1, z2, z3, b0,
   none = gl.full((WARPS, TILE, 8), 0.0, gl.float32, product)
   sums = ()
   squares = ()
-  for p in gl.static_range(0, PARTS):
-    sums = sums + (none,)
-    if EPS >= 0:
-      squares = squares + (
-          _squares(x, COLUMNS * p, ROWS, BYTES, COLUMNS, WARPS, ORDER, BITS, out),)
+  shared = ()
+  if ROWS == 1:
+    sums = (none,)
+    shared, total = _share_row(_read_row(x, BYTES, WARPS, STEPS), of_norm, EPS, WARPS, STEPS,
+                               ORDER, SCALED, BITS, out)
+    squares = (total,)
+  else:
+    for p in gl.static_range(0, PARTS):
+      sums = sums + (none,)
+      if EPS >= 0:
+        squares = squares + (
+            _squares(x, COLUMNS * p, ROWS, BYTES, COLUMNS, WARPS, ORDER, BITS, out),)
+  exists = gl.where((inside // 16 == m + part * 0) if BY_LINE else (m + j * 0 < 1), -1, 0).to(gl.int16)
   BATCH: gl.constexpr = max(1, 4 // PARTS)
   for first in gl.static_range(0, STEPS, BATCH):
     rows = ()
     for step in gl.static_range(first, min(first + BATCH, STEPS)):
-      for p in gl.static_range(0, PARTS):
+      for p in gl.static_range(0, PARTS if ROWS > 1 else 0):
         if BY_LINE:
           # The columns of a row that is not there, and those of other lines, are zeros.
           at = 2 * p + m // 4
-          exists = (inside // 16 == m % 4 + part * 0) & (at < ROWS)
+          is_here = (inside // 16 == m % 4 + part * 0) & (at < ROWS)
           loaded = gl.load(x + (at * BYTES + j + step * STEP),
-                           mask=exists & (j < BYTES - step * STEP), other=0)
+                           mask=is_here & (j < BYTES - step * STEP), other=0)
         else:
           at = gl.minimum(8 * p + m, ROWS - 1)
           loaded = _read(x + (at * BYTES + j + step * STEP), j, step, BYTES, STEP)
@@ -192,9 +206,12 @@ def few_rows_codes(x, scale, w0, w1, w2, w3, s0, s1, s2, s3, z0, z1, z2, z3, b0,
         codes = codes + (_read(weights + (step + DEPTH) * STEP, k, step + DEPTH, BYTES, STEP),)
       later = ()
       for p in gl.static_range(0, PARTS):
-        elements = _elements(rows[0], scale, m * 0 + j, step, BYTES, STEP, ORDER, SCALED, BITS,
-                             right, out)
-        rows = rows[1:]
+        if ROWS == 1:
+          elements = _read_shared(shared, step, exists, BITS, lines_of_rows, right, out)
+        else:
+          elements = _elements(rows[0], scale, m * 0 + j, step, BYTES, STEP, ORDER, SCALED, BITS,
+                               right, out)
+          rows = rows[1:]
         if BY_LINE:
           found = _products(numbers, elements, none)
           if z0 is not None:
@@ -222,8 +239,12 @@ def few_rows_codes(x, scale, w0, w1, w2, w3, s0, s1, s2, s3, z0, z1, z2, z3, b0,
     else:
       result *= of_rows.to(gl.float32)[:, None]
     if EPS >= 0:
-      factor = gl.rsqrt(gl.sum(squares[p], 1) / K + EPS)
-      result *= gl.convert_layout(factor, gl.SliceLayout(0, here))[None, :]
+      if ROWS == 1:
+        total = gl.sum(gl.sum(gl.sum(squares[p], 2), 1), 0)
+        result *= gl.rsqrt(total / K + EPS)
+      else:
+        factor = gl.rsqrt(gl.sum(squares[p], 1) / K + EPS)
+        result *= gl.convert_layout(factor, gl.SliceLayout(0, here))[None, :]
     if GATE == "":
       column = first_column + row
       if b0 is not None:
@@ -317,13 +338,7 @@ def _elements(rows, scale, j, step: gl.constexpr, BYTES: gl.constexpr, STEP: gl.
     elements = _ordered(rows, ORDER, BITS, out)
   else:
     factors = _read(scale + (j + step * STEP), j, step, BYTES, STEP)
-    if BITS == 4:
-      elements = gl.inline_asm_elementwise(
-          SCALED, "=r,=r,=r,=r,r,r,r,r,r,r,r,r", [rows, factors], dtype=(out.dtype.element_ty, out.dtype.element_ty),
-          is_pure=True, pack=4)
-    else:
-      elements = (gl.inline_asm_elementwise(
-          SCALED, "=r,=r,r,r,r,r", [rows, factors], dtype=out.dtype.element_ty, is_pure=True, pack=4),)
+    elements = _scaled(rows, factors, SCALED, BITS, out)
   if BITS == 4:
     return (gl.convert_layout(gl.permute(elements[0], (0, 2, 1)), right),
             gl.convert_layout(gl.permute(elements[1], (0, 2, 1)), right))
@@ -340,6 +355,73 @@ def _ordered(rows, ORDER: gl.constexpr, BITS: gl.constexpr, out):
   else:
     return (gl.inline_asm_elementwise(ORDER, "=r,=r,r,r", [rows], dtype=out.dtype.element_ty, is_pure=True,
                                       pack=4),)
+
+
+@gluon.jit
+def _read_row(row, BYTES: gl.constexpr, WARPS: gl.constexpr, STEPS: gl.constexpr):
+  """The numbers of a row, in parts of four steps. A warp reads those of its own lines."""
+  layout: gl.constexpr = gl.BlockedLayout([1, 1, 8], [1, 4, 8], [WARPS, 1, 1], [2, 1, 0])
+  part = gl.arange(0, WARPS, layout=gl.SliceLayout(1, gl.SliceLayout(2, layout)))[:, None, None]
+  step = gl.arange(0, 4, layout=gl.SliceLayout(0, gl.SliceLayout(2, layout)))[None, :, None]
+  inside = gl.arange(0, 64, layout=gl.SliceLayout(0, gl.SliceLayout(1, layout)))[None, None, :]
+  j = (step * WARPS + part) * 64 + inside
+  found = ()
+  for first in gl.static_range(0, STEPS, 4):
+    found = found + (
+        _read(row + (j + first * WARPS * 64), j, first // 4, BYTES, 4 * WARPS * 64),)
+  return found
+
+
+@gluon.jit
+def _share_row(row, of_norm, EPS: gl.constexpr, WARPS: gl.constexpr, STEPS: gl.constexpr,
+               ORDER: gl.constexpr, SCALED: gl.constexpr, BITS: gl.constexpr, out):
+  """Puts the elements of a row in the order of codes, times those of the weight of the norm, into
+  shared memory. Returns that and the squares of all elements."""
+  plain: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [2, 1, 0])
+  COUNT: gl.constexpr = (STEPS + 3) // 4
+  shared = (gl.allocate_shared_memory(out.dtype.element_ty, [WARPS, 4 * COUNT, 64], plain),)
+  if BITS == 4:
+    shared = shared + (
+        gl.allocate_shared_memory(out.dtype.element_ty, [WARPS, 4 * COUNT, 64], plain),)
+  total = row[0].to(gl.float32) * 0.0
+  for part in gl.static_range(0, COUNT):
+    elements = _ordered(row[part], ORDER, BITS, out)
+    if EPS >= 0:
+      for half in gl.static_range(0, len(shared)):
+        values = elements[half].to(gl.float32)
+        total += values * values
+    if len(of_norm) > 0:
+      elements = _scaled(row[part], of_norm[part], SCALED, BITS, out)
+    for half in gl.static_range(0, len(shared)):
+      shared[half].slice(4 * part, 4, 1).store(elements[half])
+  return shared, total
+
+
+@gluon.jit
+def _read_shared(shared, step: gl.constexpr, exists, BITS: gl.constexpr, lines: gl.constexpr,
+                 right: gl.constexpr, out):
+  """The elements of the only row in a step, where `exists` has ones."""
+  found = ()
+  for half in gl.static_range(0, len(shared)):
+    values = shared[half].slice(step, 1, 1).load(lines)
+    values = gl.inline_asm_elementwise(
+        "and.b32 $0, $2, $4; and.b32 $1, $3, $5;", "=r,=r,r,r,r,r", [values, exists],
+        dtype=out.dtype.element_ty, is_pure=True, pack=4)
+    found = found + (gl.convert_layout(gl.permute(values, (0, 2, 1)), right),)
+  return found
+
+
+@gluon.jit
+def _scaled(rows, factors, SCALED: gl.constexpr, BITS: gl.constexpr, out):
+  """The products of the elements of rows and of the weight of the norm in the order of codes."""
+  if BITS == 4:
+    return gl.inline_asm_elementwise(
+        SCALED, "=r,=r,=r,=r,r,r,r,r,r,r,r,r", [rows, factors],
+        dtype=(out.dtype.element_ty, out.dtype.element_ty), is_pure=True, pack=4)
+  else:
+    return (gl.inline_asm_elementwise(
+        SCALED, "=r,=r,r,r,r,r", [rows, factors], dtype=out.dtype.element_ty, is_pure=True,
+        pack=4),)
 
 
 @gluon.jit
