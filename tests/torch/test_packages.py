@@ -50,7 +50,7 @@ ALLOWED = {
 }
 
 # Kernels that are compiled from their text, which the exporter does not import.
-KERNELS = {"attention.kernel", "attention.hopper_kernel", "attention.step_kernel", "rows.kernel", "rows.codes_kernel"}
+KERNELS = {"attention.kernel", "attention.hopper_kernel", "attention.step_kernel", "rows.kernel"}
 
 
 def module_name(path):

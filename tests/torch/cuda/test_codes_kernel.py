@@ -2,23 +2,13 @@
 gluon_interpreter.py and compared with the layers in f64. Mistakes are planted in its text too, each
 of which must be detected."""
 
-import pathlib
-
 import gluon_interpreter
 import pytest
 import torch
 from husk.quantized.operator import numbers
 from husk.rows import unpacking
-from test_rows_kernel import ACTIVATIONS
+from test_rows_kernel import ACTIVATIONS, TEXT
 
-TEXT = (
-  pathlib.Path(__file__).resolve().parents[3]
-  / "compiler"
-  / "torch"
-  / "husk"
-  / "rows"
-  / "codes_kernel.py"
-).read_text()
 E4M3 = torch.float8_e4m3fn
 INT4 = dict(bits=4, group=32, scales=torch.float16)
 CASES = {
@@ -190,16 +180,16 @@ def test_values(name):
 # (what is wrong, the case that finds it)
 MISTAKES = [
   ("gl.minimum(first + row, columns - 1)", "gl.minimum(row, columns - 1)", "int8"),
-  ("one = gl.where(pid >= T2, three, one)", "one = gl.where(pid >= T2, two, one)", "four weights"),
+  ("gl.where(number >= 2, three, one)", "gl.where(number >= 2, two, one)", "four weights"),
   ("number == 3", "number == 2", "biases of some"),
-  ("mask=k < BYTES - step * STEP", "mask=k < BYTES", "a part of a ninth step"),
+  ("mask=k < K - step * STEP", "mask=k < K", "a part of a ninth step"),
   ("line < BYTES // 16 - step * WARPS * 4", "line < 0", "int4, a part of a step"),
   ("mask=is_here & (j < BYTES - step * STEP)", "mask=is_here", "int4, two rows"),
   ("m % 4 + part * 0", "m % 2 + part * 0", "int4, zeros"),
   ("inside // 16 == m + part * 0", "inside // 16 <= m + part * 0", "int4"),
   ("slice(4 * part, 4, 1)", "slice(0, 4, 1)", "int4, many steps"),
   ("(step * WARPS + part) * 64", "(part * 4 + step) * 64", "seven steps"),
-  ("values * values", "values", "int4, many steps"),
+  ("total += values * values", "total += values", "int4, many steps"),
   ("(at < ROWS)", "(at < ROWS - 1)", "int4, zeros"),
   ("at = 2 * p + m // 4", "at = m // 4", "int4, eight rows"),
   ("at = gl.minimum(8 * p + m, ROWS - 1)", "at = gl.minimum(m, ROWS - 1)", "int8, sixteen rows"),
@@ -212,7 +202,7 @@ MISTAKES = [
   ("(column < columns) & (row < ROWS)", "column < columns", "int8, two rows"),
   ("COLUMNS * p, ROWS, BYTES", "0, ROWS, BYTES", "int8, nine rows and a norm"),
   ("total += other * other", "total += one * other", "int4, eight rows"),
-  ("row % HALF, N0, row >= HALF", "row % HALF, N0, row < HALF", "a gate with a bias"),
+  ("column % HALF, N0, column >= HALF", "column % HALF, N0, column < HALF", "a gate with a bias"),
   ("row + far * 0 < HALF", "row + far * 0 < HALF - 1", "silu"),
   ("mma_v2(numbers[1], elements[1], sums)", "mma_v2(numbers[0], elements[1], sums)", "int4"),
   ("step + DEPTH < STEPS:\n        codes", "step + DEPTH + 1 < STEPS:\n        codes", "two steps"),

@@ -1,5 +1,4 @@
-"""Inductor's node for linear layers of few rows, and its launch: rows/kernel.py for weights that
-are floats, rows/codes_kernel.py for codes."""
+"""Inductor's node for linear layers of few rows, and its launch (rows/kernel.py)."""
 
 from __future__ import annotations
 
@@ -21,7 +20,6 @@ from ..lower.nodes import IrNode
 from . import unpacking
 
 _FILE = pathlib.Path(__file__).parent / "kernel.py"
-_FILE_OF_CODES = pathlib.Path(__file__).parent / "codes_kernel.py"
 # The rows of the weights of a tile: the larger one if it makes so many tiles for each
 # multiprocessor, since each tile reads all rows and computes their norm.
 _TILES = (32, 16)
@@ -144,9 +142,7 @@ def launch(body: Body, node: IrNode) -> None:
   numbers = range(few_rows.MOST_WEIGHTS)
   weights = [node.operand(f"w{number}") for number in numbers]
   columns = [int(weight.get_size()[0]) for weight in weights if weight is not None]
-  call = Call(
-    body, "few_rows_codes" if node.bits else "few_rows", _FILE_OF_CODES if node.bits else _FILE
-  )
+  call = Call(body, "few_rows_codes" if node.bits else "few_rows", _FILE)
   # The types of elements that a kernel does not read as what they are.
   kinds: dict[str, str] = {f"w{number}": "u8" for number in numbers} if node.bits else {}
   if node.bits == 4:

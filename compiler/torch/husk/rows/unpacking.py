@@ -1,4 +1,4 @@
-"""Instructions of PTX for the kernel of codes (codes_kernel.py): from four bytes of codes to exact
+"""Instructions of PTX for the kernel of codes (kernel.py): from four bytes of codes to exact
 floats of 16 bits, and elements of rows in the same order.
 
 They are those of cuda/quantized.py, which says how they work, without the permutation of bytes: the
