@@ -34,6 +34,7 @@ class Block:
     self.data = data
 
   shape = property(lambda self: tuple(self.data.shape))
+  type = types.SimpleNamespace(layout=None)
 
   def to(self, kind):
     return Block(self.data.to(kind.of))

@@ -46,7 +46,7 @@ MOST_ROWS = 1
 MOST_ROWS_OF_A_TILE = 16
 MOST_WEIGHTS = 4
 # The most rows of a tile by the bits of codes.
-MOST_ROWS_OF_CODES = {4: 8, 8: 16}
+MOST_ROWS_OF_CODES = {4: 2, 8: 16}
 _MOST_ELEMENTS_OF_A_TILE = 1 << 15
 # The least bytes of the weights of a launch. Inductor's kernels of smaller ones have more fused
 # into them.
@@ -201,7 +201,8 @@ def _is_for_tiles(layer: _Layer, target: Target) -> bool:
     return False
   if layer.bits:
     is_alone = _is_activated(layer) and _gate(layer.node) is None
-    return layer.rows <= MOST_ROWS_OF_CODES[layer.bits] and not is_alone
+    most = min(MOST_ROWS_OF_A_TILE, MOST_ROWS_OF_CODES[layer.bits])
+    return layer.rows <= most and not is_alone
   return (
     MOST_ROWS < layer.rows <= MOST_ROWS_OF_A_TILE
     and str(layer.weight.meta["val"].dtype) in _DTYPES_OF_TILES

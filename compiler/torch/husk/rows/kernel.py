@@ -101,7 +101,7 @@ def few_rows(x, scale, w0, w1, w2, w3, b0, b1, b2, b3, residual, out, EPS: gl.co
     factor = gl.rsqrt(gl.sum(squares, 0) / K + EPS)
     result *= gl.convert_layout(factor, gl.SliceLayout(0, here))[None, :]
   _finish(result, b0, b1, b2, b3, residual, out, number, before, columns, first_column, N0, N1, N2,
-          N3, 0, ROWS, ROWS_WIDTH, here, GATE, TILE, WARPS)
+          N3, 0, ROWS, ROWS_WIDTH, GATE, TILE)
 
 
 @gluon.jit
@@ -156,6 +156,12 @@ def _lines_of_rows(WARPS):
       reg_bases=[[0, 0, 1], [0, 0, 2], [0, 0, 4], [0, 0, 8]],
       lane_bases=[[0, 0, 16], [0, 0, 32], [0, 1, 0], [0, 2, 0], [0, 4, 0]],
       warp_bases=_warps(WARPS), block_bases=[], shape=[WARPS, 8, 64])
+
+
+@gluon.constexpr_function
+def _parts_of_row(WARPS):
+  """The layout of WARPS x 4 x 64 numbers of a row."""
+  return gl.BlockedLayout([1, 1, 8], [1, 4, 8], [WARPS, 1, 1], [2, 1, 0])
 
 
 @gluon.constexpr_function
@@ -269,18 +275,24 @@ def few_rows_codes(x, scale, w0, w1, w2, w3, s0, s1, s2, s3, z0, z1, z2, z3, b0,
   sums = ()
   squares = ()
   shared = ()
+  added = row
   if ROWS == 1:
+    loaded = _read_row(x, BYTES, WARPS, STEPS)
+    if residual is not None:
+      added = gl.load(residual + gl.minimum(first_column + row, columns - 1))
+    shared, total = _share_row(loaded, of_norm, EPS, WARPS, STEPS, ORDER, SCALED, BITS, out)
     sums = (none,)
-    shared, total = _share_row(_read_row(x, BYTES, WARPS, STEPS), of_norm, EPS, WARPS, STEPS,
-                               ORDER, SCALED, BITS, out)
-    squares = (total,)
+    if EPS >= 0:
+      squares = (gl.convert_layout(gl.sum(gl.sum(total, 2), 1),
+                                   gl.SliceLayout(1, gl.SliceLayout(2, product))),)
   else:
     for p in gl.static_range(0, PARTS):
       sums = sums + (none,)
       if EPS >= 0:
         squares = squares + (
             _squares_of_rows(x, COLUMNS * p, ROWS, BYTES, COLUMNS, WARPS, ORDER, BITS, out),)
-  exists = gl.where((inside // 16 == m + part * 0) if BY_LINE else (m + j * 0 < 1), -1, 0).to(gl.int16)
+  # Each line of the only row has a column of its own.
+  exists = gl.where(inside // 16 == m + part * 0, -1, 0).to(gl.int16)
   BATCH: gl.constexpr = max(1, 4 // PARTS)
   for first in gl.static_range(0, STEPS, BATCH):
     rows = ()
@@ -304,18 +316,18 @@ def few_rows_codes(x, scale, w0, w1, w2, w3, s0, s1, s2, s3, z0, z1, z2, z3, b0,
       later = ()
       for p in gl.static_range(0, PARTS):
         if ROWS == 1:
-          elements = _read_shared(shared, step, exists, BITS, lines_of_rows, right, out)
+          elements = _read_shared(shared, step, exists, BY_LINE, lines_of_rows, right, out)
         else:
           elements = _elements(rows[0], scale, m * 0 + j, step, BYTES, STEP, ORDER, SCALED, BITS,
                                right, out)
           rows = rows[1:]
+        # Steps have sums of their own, since a product that adds to another one waits for it.
+        found = _products(numbers, elements, none)
         if BY_LINE:
-          found = _products(numbers, elements, none)
           if z0 is not None:
             found -= zeros[0].to(gl.float32) * _products((ones, ones), elements, none)
-          later = later + (sums[p] + found * factors[0].to(gl.float32),)
-        else:
-          later = later + (_products(numbers, elements, sums[p]),)
+          found *= factors[0].to(gl.float32)
+        later = later + (sums[p] + found,)
       sums = later
       if BY_LINE:
         factors = factors[1:]
@@ -327,23 +339,37 @@ def few_rows_codes(x, scale, w0, w1, w2, w3, s0, s1, s2, s3, z0, z1, z2, z3, b0,
           if step + DEPTH < STEPS:
             zeros = zeros + (_read_group(offsets, line, step + DEPTH, BITS, BYTES, WARPS, GROUP),)
 
-  for p in gl.static_range(0, PARTS):
-    # The sums of all warps and lines, TILE x COLUMNS.
-    result = gl.sum(sums[p], 0)
-    if BY_LINE:
-      result = gl.sum(gl.reshape(result, (TILE, 2, 4)), 2)
-      result = gl.convert_layout(result, here)
-    else:
-      result *= of_rows.to(gl.float32)[:, None]
+  if ROWS == 1:
+    # The sums of all warps, and then those of all lines.
+    found = sums[0]
     if EPS >= 0:
-      if ROWS == 1:
-        total = gl.sum(gl.sum(gl.sum(squares[p], 2), 1), 0)
-        result *= gl.rsqrt(total / K + EPS)
+      # The squares of each warp take a column that nobody reads.
+      found = gl.where(column == 4, squares[0][:, None, None], found)
+    found = gl.sum(found, 0)
+    column = gl.arange(0, 8, layout=gl.SliceLayout(0, here))[None, :]
+    result = gl.sum(gl.where(column < (4 if BY_LINE else 1), found, 0.0), 1)
+    if not BY_LINE:
+      result *= of_rows.to(gl.float32)
+    if EPS >= 0:
+      result *= gl.rsqrt(gl.sum(gl.where(column == 4, found, 0.0), 1) / K + EPS)
+    if residual is not None:
+      result += added.to(gl.float32)
+    _finish(result[:, None], b0, b1, b2, b3, None, out, number, before, columns, first_column, N0,
+            N1, N2, N3, 0, ROWS, 1, GATE, TILE)
+  else:
+    for p in gl.static_range(0, PARTS):
+      # The sums of all warps and lines, TILE x COLUMNS.
+      result = gl.sum(sums[p], 0)
+      if BY_LINE:
+        result = gl.sum(gl.reshape(result, (TILE, 2, 4)), 2)
+        result = gl.convert_layout(result, here)
       else:
+        result *= of_rows.to(gl.float32)[:, None]
+      if EPS >= 0:
         factor = gl.rsqrt(gl.sum(squares[p], 1) / K + EPS)
         result *= gl.convert_layout(factor, gl.SliceLayout(0, here))[None, :]
-    _finish(result, b0, b1, b2, b3, residual, out, number, before, columns, first_column, N0, N1,
-            N2, N3, COLUMNS * p, ROWS, COLUMNS, here, GATE, TILE, WARPS)
+      _finish(result, b0, b1, b2, b3, residual, out, number, before, columns, first_column, N0, N1,
+              N2, N3, COLUMNS * p, ROWS, COLUMNS, GATE, TILE)
 
 
 @gluon.jit
@@ -359,16 +385,16 @@ def _read_group(addresses, line, step: gl.constexpr, BITS: gl.constexpr, BYTES: 
 
 
 @gluon.jit
-def _numbers(codes, NUMBERS: gl.constexpr, BITS: gl.constexpr, left: gl.constexpr,
-             out):
+def _numbers(codes, NUMBERS: gl.constexpr, BITS: gl.constexpr, left: gl.constexpr, out):
   """The numbers of codes: those of the low halves of bytes and of the high ones, or of bytes."""
   if BITS == 4:
-    low, high = gl.inline_asm_elementwise(NUMBERS, "=r,=r,=r,=r,r", [codes], dtype=(out.dtype.element_ty, out.dtype.element_ty),
-                                          is_pure=True, pack=4)
+    low, high = gl.inline_asm_elementwise(
+        NUMBERS, "=r,=r,=r,=r,r", [codes], dtype=(out.dtype.element_ty, out.dtype.element_ty),
+        is_pure=True, pack=4)
     return gl.convert_layout(low, left), gl.convert_layout(high, left)
   else:
-    number = gl.inline_asm_elementwise(NUMBERS, "=r,=r,r", [codes], dtype=out.dtype.element_ty, is_pure=True,
-                                       pack=4)
+    number = gl.inline_asm_elementwise(
+        NUMBERS, "=r,=r,r", [codes], dtype=out.dtype.element_ty, is_pure=True, pack=4)
     return (gl.convert_layout(number, left),)
 
 
@@ -403,7 +429,7 @@ def _ordered(rows, ORDER: gl.constexpr, BITS: gl.constexpr, out):
 @gluon.jit
 def _read_row(row, BYTES: gl.constexpr, WARPS: gl.constexpr, STEPS: gl.constexpr):
   """The numbers of a row, in parts of four steps. A warp reads those of its own lines."""
-  layout: gl.constexpr = gl.BlockedLayout([1, 1, 8], [1, 4, 8], [WARPS, 1, 1], [2, 1, 0])
+  layout: gl.constexpr = _parts_of_row(WARPS)
   part = gl.arange(0, WARPS, layout=gl.SliceLayout(1, gl.SliceLayout(2, layout)))[:, None, None]
   step = gl.arange(0, 4, layout=gl.SliceLayout(0, gl.SliceLayout(2, layout)))[None, :, None]
   inside = gl.arange(0, 64, layout=gl.SliceLayout(0, gl.SliceLayout(1, layout)))[None, None, :]
@@ -425,7 +451,7 @@ def _share_row(row, of_norm, EPS: gl.constexpr, WARPS: gl.constexpr, STEPS: gl.c
   if BITS == 4:
     shared = shared + (
         gl.allocate_shared_memory(out.dtype.element_ty, [WARPS, 4 * COUNT, 64], plain),)
-  total = row[0].to(gl.float32) * 0.0
+  total = gl.full((WARPS, 4, 64), 0.0, gl.float32, _parts_of_row(WARPS))
   for part in gl.static_range(0, COUNT):
     elements = _ordered(row[part], ORDER, BITS, out)
     if EPS >= 0:
@@ -440,14 +466,15 @@ def _share_row(row, of_norm, EPS: gl.constexpr, WARPS: gl.constexpr, STEPS: gl.c
 
 
 @gluon.jit
-def _read_shared(shared, step: gl.constexpr, exists, BITS: gl.constexpr, lines: gl.constexpr,
+def _read_shared(shared, step: gl.constexpr, exists, BY_LINE: gl.constexpr, lines: gl.constexpr,
                  right: gl.constexpr, out):
-  """The elements of the only row in a step, where `exists` has ones."""
+  """The elements of the only row in a step for eight columns, where `exists` has ones if BY_LINE."""
   found = ()
   for half in gl.static_range(0, len(shared)):
     values = shared[half].slice(step, 1, 1).load(lines)
     values = gl.inline_asm_elementwise(
-        "and.b32 $0, $2, $4; and.b32 $1, $3, $5;", "=r,=r,r,r,r,r", [values, exists],
+        "and.b32 $0, $2, $4; and.b32 $1, $3, $5;" if BY_LINE else
+        "mov.b32 $0, $2; mov.b32 $1, $3;", "=r,=r,r,r,r,r", [values, exists],
         dtype=out.dtype.element_ty, is_pure=True, pack=4)
     found = found + (gl.convert_layout(gl.permute(values, (0, 2, 1)), right),)
   return found
@@ -478,15 +505,14 @@ def _products(numbers, elements, sums):
 def _squares_of_rows(x, first: gl.constexpr, ROWS: gl.constexpr, BYTES: gl.constexpr,
                      COLUMNS: gl.constexpr, WARPS: gl.constexpr, ORDER: gl.constexpr,
                      BITS: gl.constexpr, out):
-  """Squares of the elements of COLUMNS rows, or of the only row, whose sums along a row are those of
-  all squares. Here no element is read by two threads."""
-  COUNT: gl.constexpr = 1 if ROWS == 1 else COLUMNS
+  """Squares of the elements of COLUMNS rows, whose sums along a row are those of all squares. Here
+  no element is read by two threads."""
   SIZE: gl.constexpr = 256 * WARPS
   layout: gl.constexpr = gl.BlockedLayout([1, 8], [1, 32], [1, WARPS], [1, 0])
-  row = gl.arange(0, COUNT, layout=gl.SliceLayout(1, layout))[:, None]
+  row = gl.arange(0, COLUMNS, layout=gl.SliceLayout(1, layout))[:, None]
   j = gl.arange(0, SIZE, layout=gl.SliceLayout(0, layout))[None, :] + row * 0
   rows = x + (gl.minimum(first + row, ROWS - 1) * BYTES + j)
-  total = gl.full((COUNT, SIZE), 0.0, gl.float32, layout)
+  total = gl.full((COLUMNS, SIZE), 0.0, gl.float32, layout)
   for step in gl.static_range(0, (BYTES + SIZE - 1) // SIZE):
     elements = _ordered(_read(rows, j, step, BYTES, SIZE), ORDER, BITS, out)
     one = elements[0].to(gl.float32)
@@ -560,11 +586,11 @@ def _addresses(one, other, row, far, first, columns, SIZE: gl.constexpr, GATE: g
 def _finish(result, b0, b1, b2, b3, residual, out, number, before, columns, first,
             N0: gl.constexpr, N1: gl.constexpr, N2: gl.constexpr, N3: gl.constexpr,
             FIRST_ROW: gl.constexpr, ROWS: gl.constexpr, ROWS_WIDTH: gl.constexpr,
-            layout: gl.constexpr, GATE: gl.constexpr, TILE: gl.constexpr, WARPS: gl.constexpr):
+            GATE: gl.constexpr, TILE: gl.constexpr):
   """Stores a tile of sums, TILE x ROWS_WIDTH, with what follows them. `first` is its first column,
-  FIRST_ROW its first row, and `layout` its layout."""
+  FIRST_ROW its first row."""
   HALF: gl.constexpr = TILE // 2
-  column = gl.arange(0, TILE, layout=gl.SliceLayout(1, layout))
+  column = gl.arange(0, TILE, layout=gl.SliceLayout(1, result.type.layout))
   if GATE == "":
     column = first + column
     if b0 is not None:
@@ -576,7 +602,7 @@ def _finish(result, b0, b1, b2, b3, residual, out, number, before, columns, firs
     if b3 is not None:
       result += _bias(b3, column, N3, number == 3)[:, None]
     _store(result, residual, out + before * ROWS, first, columns, FIRST_ROW, ROWS, ROWS_WIDTH,
-           TILE, WARPS)
+           TILE)
   else:
     if b0 is not None:
       result += _bias(b0, first + column % HALF, N0, column < HALF)[:, None]
@@ -586,7 +612,7 @@ def _finish(result, b0, b1, b2, b3, residual, out, number, before, columns, firs
     pairs = gl.permute(gl.reshape(result, (2, HALF, ROWS_WIDTH)), (1, 2, 0))
     gate, up = gl.split(pairs)
     _store(_activated(gate, GATE) * up, residual, out, first, columns, FIRST_ROW, ROWS,
-           ROWS_WIDTH, HALF, WARPS)
+           ROWS_WIDTH, HALF)
 
 
 @gluon.jit
@@ -610,14 +636,13 @@ def _activated(x, ACTIVATION: gl.constexpr):
 
 @gluon.jit
 def _store(result, residual, out, first, columns, FIRST_ROW: gl.constexpr, ROWS: gl.constexpr,
-           ROWS_WIDTH: gl.constexpr, COUNT: gl.constexpr, WARPS: gl.constexpr):
+           ROWS_WIDTH: gl.constexpr, COUNT: gl.constexpr):
   """Stores COUNT columns of ROWS_WIDTH rows, from the column `first` of `columns`."""
-  layout: gl.constexpr = gl.BlockedLayout([1, 1], [COUNT, 32 // COUNT], [1, WARPS], [0, 1])
+  layout: gl.constexpr = result.type.layout
   column = first + gl.arange(0, COUNT, layout=gl.SliceLayout(1, layout))[:, None]
   row = FIRST_ROW + gl.arange(0, ROWS_WIDTH, layout=gl.SliceLayout(0, layout))[None, :]
   exists = (column < columns) & (row < ROWS)
   at = row * columns + column
-  result = gl.convert_layout(result, layout)
   if residual is not None:
     result += gl.load(residual + at, mask=exists, other=0.0).to(gl.float32)
   gl.store(out + at, result.to(out.dtype.element_ty), mask=exists)

@@ -189,7 +189,7 @@ def launch(body: Body, node: IrNode) -> None:
   )
   call.launch(
     name,
-    [{**config, "num_warps": config["WARPS"], "num_stages": 1, "maxnreg": None}],
+    [{"maxnreg": None, **config, "num_warps": config["WARPS"], "num_stages": 1}],
     ("blocks", "1", "1"),
     {"blocks": _blocks(config["TILE"], columns, node.gate)},
     body.origin(output),
