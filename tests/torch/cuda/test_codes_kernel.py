@@ -108,6 +108,10 @@ def error(
   x = some(rows, k) * (torch.arange(rows) % 3 + 1)[:, None].to(dtype)
   weights = [codes_of(count, k, bits, kind, group or k, scales, zeros) for count in columns]
   bias = bias or (False,) * len(columns)
+  # With more than two rows, scales of groups are multiplied with numbers.
+  is_rounded = rows > 2 and ((group or k) < k or zeros is not None)
+  if is_rounded:
+    weights = [(*parts, weight.to(dtype)) for *parts, weight in weights]
   biases = [some(count) if has else None for count, has in zip(columns, bias)]
   factors = some(k) if scale else None
   h = x.double()
@@ -138,7 +142,7 @@ def error(
   def paired(values):
     return None if values is None else values.view(torch.int32) if bits == 4 else values
 
-  name = str(dtype).removeprefix("torch.")
+  name, codes_name = (str(one).removeprefix("torch.") for one in (dtype, kind))
   tiles = -(-columns[0] // (tile // 2)) if gate else sum(-(-count // tile) for count in columns)
   gluon_interpreter.launch(
     text,
@@ -160,7 +164,9 @@ def error(
       gate,
       bits,
       group or k,
-      unpacking.numbers(bits, str(kind).removeprefix("torch."), name),
+      unpacking.scaled_numbers(bits, codes_name, name, zeros is not None)
+      if is_rounded
+      else unpacking.numbers(bits, codes_name, name),
       unpacking.order(bits),
       unpacking.scaled(bits, name),
       tile,
@@ -191,7 +197,8 @@ MISTAKES = [
   ("(step * WARPS + part) * 64", "(part * 4 + step) * 64", "seven steps"),
   ("total += values * values", "total += values", "int4, many steps"),
   ("(at < ROWS)", "(at < ROWS - 1)", "int4, zeros"),
-  ("at = 2 * p + m // 4", "at = m // 4", "int4, eight rows"),
+  ("at = m // 4", "at = m // 2", "int4, zeros"),
+  ("(-zero.to(gl.float32))", "zero.to(gl.float32)", "int4, zeros of weights"),
   ("at = gl.minimum(8 * p + m, ROWS - 1)", "at = gl.minimum(m, ROWS - 1)", "int8, sixteen rows"),
   ("(step * WARPS * 4 + line) // OF_A_GROUP", "line // OF_A_GROUP", "int4, many steps"),
   ("GROUP * BITS // 128", "2 * GROUP * BITS // 128", "int4, a group that ends in a step"),

@@ -126,7 +126,7 @@ class Quantized(nn.Module):
 )
 def test_values_of_codes(codes, norm, tmp_path, monkeypatch):
   """Those of the template, which has what no tiles compute."""
-  monkeypatch.setattr(few_rows, "MOST_ROWS_OF_CODES", {4: 0, 8: 0})
+  monkeypatch.setattr(few_rows, "MOST_ROWS_OF_A_TILE", 0)
   model = Quantized(192, norm, **codes).eval()
   x = torch.randn(1, 192, generator=torch.Generator().manual_seed(3)).half()
   found = targets(model, x)
@@ -147,8 +147,9 @@ def test_values_of_codes(codes, norm, tmp_path, monkeypatch):
     (16, {"dtype": torch.int8}, "orin", True),
     (8, {"dtype": E4M3, "group": 16}, "h100", True),
     (1, {"dtype": torch.uint8, "group": 96, "zeros": torch.float32}, "h100", True),
-    (8, {"dtype": torch.uint8, "group": 32}, "h100", True),
-    (9, {"dtype": torch.uint8, "group": 32}, "h100", None),
+    (16, {"dtype": torch.uint8, "group": 32, "zeros": torch.int8}, "h100", True),
+    (2, {"dtype": torch.uint8, "group": 32, "zeros": torch.float16}, "h100", True),
+    (3, {"dtype": torch.uint8, "group": 32, "zeros": torch.float16}, "h100", None),
     (17, {"dtype": torch.int8}, "h100", None),
     (1, {"dtype": torch.uint8, "group": 48}, "h100", None),
     (1, {"dtype": torch.int8}, "turing", None),

@@ -45,8 +45,6 @@ MOST_ROWS = 1
 # one launch; and their elements, since the kernel has a loop that is written out.
 MOST_ROWS_OF_A_TILE = 16
 MOST_WEIGHTS = 4
-# The most rows of a tile by the bits of codes.
-MOST_ROWS_OF_CODES = {4: 2, 8: 16}
 _MOST_ELEMENTS_OF_A_TILE = 1 << 15
 # The least bytes of the weights of a launch. Inductor's kernels of smaller ones have more fused
 # into them.
@@ -201,7 +199,9 @@ def _is_for_tiles(layer: _Layer, target: Target) -> bool:
     return False
   if layer.bits:
     is_alone = _is_activated(layer) and _gate(layer.node) is None
-    most = min(MOST_ROWS_OF_A_TILE, MOST_ROWS_OF_CODES[layer.bits])
+    # With more than two rows, numbers less zeros are rounded.
+    is_exact = layer.zeros is None or not layer.zeros.meta["val"].dtype.is_floating_point
+    most = MOST_ROWS_OF_A_TILE if is_exact else min(2, MOST_ROWS_OF_A_TILE)
     return layer.rows <= most and not is_alone
   return (
     MOST_ROWS < layer.rows <= MOST_ROWS_OF_A_TILE

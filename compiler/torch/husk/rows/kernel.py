@@ -188,7 +188,8 @@ def few_rows_codes(x, scale, w0, w1, w2, w3, s0, s1, s2, s3, z0, z1, z2, z3, b0,
   products of these lines are added. If each line has a scale of its own, each line has columns of its
   own in the rows instead: a row of `x` is four columns of the second factor, the first of which has
   the elements of the first line and zeros for the other lines, and so on. So the product has a sum
-  for each line.
+  for each line. With more than two rows, numbers are multiplied with scales instead, which rounds
+  them.
 
   The order of elements within four bytes of codes is 0, 2, 1, 3, for the codes and for the rows.
 
@@ -196,7 +197,8 @@ def few_rows_codes(x, scale, w0, w1, w2, w3, s0, s1, s2, s3, z0, z1, z2, z3, b0,
   of GROUP elements, `z0` to `z3` are None or what is subtracted from codes; a group is a row, or
   whole lines. With codes of 4 bits, `x` and `scale` are pairs of elements, as ints.
 
-  NUMBERS are the instructions that make numbers of four bytes of codes, ORDER those that put
+  NUMBERS are the instructions that make numbers of four bytes of codes, with scales and zeros if
+  there are groups and more than two rows; ORDER those that put
   elements of the rows in the same order, and SCALED does that with the product of two.
 
   A warp computes 64 bytes of each WARPS * 64 of a row, which are a step. DEPTH steps are on their
@@ -214,9 +216,10 @@ def few_rows_codes(x, scale, w0, w1, w2, w3, s0, s1, s2, s3, z0, z1, z2, z3, b0,
   STEPS: gl.constexpr = (BYTES + STEP - 1) // STEP
   HALF: gl.constexpr = TILE // 2
   GROUPS: gl.constexpr = K // GROUP
-  # Whether each line has a sum of its own; the rows that eight columns are; and how often those
-  # make up all rows.
-  BY_LINE: gl.constexpr = GROUPS > 1 or z0 is not None
+  # Whether lines have scales, whether each line has a sum of its own, the rows that eight columns
+  # are, and how often those make up all rows.
+  HAS_GROUPS: gl.constexpr = GROUPS > 1 or z0 is not None
+  BY_LINE: gl.constexpr = HAS_GROUPS and ROWS <= 2
   COLUMNS: gl.constexpr = 2 if BY_LINE else 8
   PARTS: gl.constexpr = (ROWS + COLUMNS - 1) // COLUMNS
 
@@ -235,26 +238,31 @@ def few_rows_codes(x, scale, w0, w1, w2, w3, s0, s1, s2, s3, z0, z1, z2, z3, b0,
   for step in gl.static_range(0, min(DEPTH, STEPS)):
     codes = codes + (_read(weights, k, step, BYTES, STEP),)
 
-  # The scales of the first steps, or those of whole rows.
-  part = gl.arange(0, WARPS, layout=gl.SliceLayout(1, gl.SliceLayout(2, product)))[:, None, None]
-  row = gl.arange(0, TILE, layout=gl.SliceLayout(0, gl.SliceLayout(2, product)))[None, :, None]
-  column = gl.arange(0, 8, layout=gl.SliceLayout(0, gl.SliceLayout(1, product)))[None, None, :]
-  line = part * 4 + column % 4
+  # The scales and zeros of the first steps, or the scales of whole rows.
+  row = gl.arange(0, TILE, layout=gl.SliceLayout(1, here))
+  of_rows = row
   factors = ()
   zeros = ()
-  if BY_LINE:
-    scales = _addresses(s, s1, row, line * 0, first_column, columns, GROUPS, GATE, HALF)
+  if HAS_GROUPS:
+    # Sums of lines have scales, or the numbers of lines.
+    of_lines: gl.constexpr = product if BY_LINE else gl.SliceLayout(
+        3, gl.reshape(codes[0], (WARPS, TILE, 4, 16)).type.layout)
+    part = gl.arange(0, WARPS, layout=gl.SliceLayout(1, gl.SliceLayout(2, of_lines)))
+    place = gl.arange(0, TILE, layout=gl.SliceLayout(0, gl.SliceLayout(2, of_lines)))
+    column = gl.arange(0, 8 if BY_LINE else 4,
+                       layout=gl.SliceLayout(0, gl.SliceLayout(1, of_lines)))[None, None, :]
+    place = place[None, :, None]
+    line = part[:, None, None] * 4 + column % 4
+    scales = _addresses(s, s1, place, line * 0, first_column, columns, GROUPS, GATE, HALF)
     offsets = scales
     if z0 is not None:
       z = _chosen(number, z0, z1, z2, z3, GATE)
-      offsets = _addresses(z, z1, row, line * 0, first_column, columns, GROUPS, GATE, HALF)
+      offsets = _addresses(z, z1, place, line * 0, first_column, columns, GROUPS, GATE, HALF)
     for step in gl.static_range(0, min(DEPTH, STEPS)):
       factors = factors + (_read_group(scales, line, step, BITS, BYTES, WARPS, GROUP),)
       if z0 is not None:
         zeros = zeros + (_read_group(offsets, line, step, BITS, BYTES, WARPS, GROUP),)
-  row = gl.arange(0, TILE, layout=gl.SliceLayout(1, here))
-  of_rows = row
-  if not BY_LINE:
+  else:
     of_rows = gl.load(_addresses(s, s1, row, row * 0, first_column, columns, 1, GATE, HALF))
 
   # The weight of the norm of one row.
@@ -300,7 +308,7 @@ def few_rows_codes(x, scale, w0, w1, w2, w3, s0, s1, s2, s3, z0, z1, z2, z3, b0,
       for p in gl.static_range(0, PARTS if ROWS > 1 else 0):
         if BY_LINE:
           # The columns of a row that is not there, and those of other lines, are zeros.
-          at = 2 * p + m // 4
+          at = m // 4
           is_here = (inside // 16 == m % 4 + part * 0) & (at < ROWS)
           loaded = gl.load(x + (at * BYTES + j + step * STEP),
                            mask=is_here & (j < BYTES - step * STEP), other=0)
@@ -309,7 +317,11 @@ def few_rows_codes(x, scale, w0, w1, w2, w3, s0, s1, s2, s3, z0, z1, z2, z3, b0,
           loaded = _read(x + (at * BYTES + j), j, step, BYTES, STEP)
         rows = rows + (loaded,)
     for step in gl.static_range(first, min(first + BATCH, STEPS)):
-      numbers = _numbers(codes[0], NUMBERS, BITS, left, out)
+      if HAS_GROUPS and not BY_LINE:
+        zero = zeros[0] if z0 is not None else None
+        numbers = _scaled_numbers(codes[0], factors[0], zero, NUMBERS, BITS, left, out)
+      else:
+        numbers = _numbers(codes[0], NUMBERS, BITS, left, out)
       codes = codes[1:]
       if step + DEPTH < STEPS:
         codes = codes + (_read(weights, k, step + DEPTH, BYTES, STEP),)
@@ -329,7 +341,7 @@ def few_rows_codes(x, scale, w0, w1, w2, w3, s0, s1, s2, s3, z0, z1, z2, z3, b0,
           found *= factors[0].to(gl.float32)
         later = later + (sums[p] + found,)
       sums = later
-      if BY_LINE:
+      if HAS_GROUPS:
         factors = factors[1:]
         if step + DEPTH < STEPS:
           factors = factors + (
@@ -344,6 +356,7 @@ def few_rows_codes(x, scale, w0, w1, w2, w3, s0, s1, s2, s3, z0, z1, z2, z3, b0,
     found = sums[0]
     if EPS >= 0:
       # The squares of each warp take a column that nobody reads.
+      column = gl.arange(0, 8, layout=gl.SliceLayout(0, gl.SliceLayout(1, product)))[None, None, :]
       found = gl.where(column == 4, squares[0][:, None, None], found)
     found = gl.sum(found, 0)
     column = gl.arange(0, 8, layout=gl.SliceLayout(0, here))[None, :]
@@ -363,7 +376,7 @@ def few_rows_codes(x, scale, w0, w1, w2, w3, s0, s1, s2, s3, z0, z1, z2, z3, b0,
       if BY_LINE:
         result = gl.sum(gl.reshape(result, (TILE, 2, 4)), 2)
         result = gl.convert_layout(result, here)
-      else:
+      elif not HAS_GROUPS:
         result *= of_rows.to(gl.float32)[:, None]
       if EPS >= 0:
         factor = gl.rsqrt(gl.sum(squares[p], 1) / K + EPS)
@@ -396,6 +409,34 @@ def _numbers(codes, NUMBERS: gl.constexpr, BITS: gl.constexpr, left: gl.constexp
     number = gl.inline_asm_elementwise(
         NUMBERS, "=r,=r,r", [codes], dtype=out.dtype.element_ty, is_pure=True, pack=4)
     return (gl.convert_layout(number, left),)
+
+
+@gluon.jit
+def _scaled_numbers(codes, factor, zero, NUMBERS: gl.constexpr, BITS: gl.constexpr,
+                    left: gl.constexpr, out):
+  """The numbers of codes less the zeros of their lines, times their scales, of which `rest` is what
+  the dtype of numbers cannot hold. A number is rounded once."""
+  WARPS: gl.constexpr = codes.shape[0]
+  TILE: gl.constexpr = codes.shape[1]
+  lines = gl.reshape(codes, (WARPS, TILE, 4, 16))
+  factor = factor.to(gl.float32)
+  scale = factor.to(out.dtype.element_ty)
+  rest = (factor - scale.to(gl.float32)).to(out.dtype.element_ty)
+  inputs = [lines, scale[:, :, :, None], rest[:, :, :, None]]
+  if zero is not None:
+    inputs = [lines, scale[:, :, :, None], rest[:, :, :, None],
+              (-zero.to(gl.float32)).to(out.dtype.element_ty)[:, :, :, None]]
+  if BITS == 4:
+    low, high = gl.inline_asm_elementwise(
+        NUMBERS, "=r,=r,=r,=r,r,r,r,r,r" + (",r,r" if zero is not None else ""), inputs,
+        dtype=(out.dtype.element_ty, out.dtype.element_ty), is_pure=True, pack=4)
+    return (gl.convert_layout(gl.reshape(low, (WARPS, TILE, 64)), left),
+            gl.convert_layout(gl.reshape(high, (WARPS, TILE, 64)), left))
+  else:
+    number = gl.inline_asm_elementwise(
+        NUMBERS, "=r,=r,r,r,r,r,r" + (",r,r" if zero is not None else ""), inputs,
+        dtype=out.dtype.element_ty, is_pure=True, pack=4)
+    return (gl.convert_layout(gl.reshape(number, (WARPS, TILE, 64)), left),)
 
 
 @gluon.jit

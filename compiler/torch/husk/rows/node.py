@@ -168,7 +168,7 @@ def launch(body: Body, node: IrNode) -> None:
     call.constant(
       BITS=node.bits,
       GROUP=node.group,
-      NUMBERS=unpacking.numbers(node.bits, codes, kind),
+      NUMBERS=_numbers(node, codes, kind, rows, node.group < k),
       ORDER=unpacking.order(node.bits),
       SCALED=unpacking.scaled(node.bits, kind),
     )
@@ -194,6 +194,14 @@ def launch(body: Body, node: IrNode) -> None:
     {"blocks": _blocks(config["TILE"], columns, node.gate)},
     body.origin(output),
   )
+
+
+def _numbers(node: IrNode, codes: str, kind: str, rows: int, has_groups: bool) -> str:
+  """The instructions for codes, which have scales with more than two rows."""
+  has_zeros = node.operand("z0") is not None
+  if rows > 2 and (has_groups or has_zeros):
+    return unpacking.scaled_numbers(node.bits, codes, kind, has_zeros)
+  return unpacking.numbers(node.bits, codes, kind)
 
 
 def _config(

@@ -6,6 +6,8 @@ results have the bytes 0 and 2, then 1 and 3."""
 
 from __future__ import annotations
 
+import re
+
 _FOUR_BITS_IN_BF16 = """
 .reg .b32 a, b, c, d, one, offset;
 mov.b32 one, 0x3f803f80; mov.b32 offset, 0xc308c308;
@@ -59,12 +61,38 @@ _NUMBERS = {
   (8, "float8_e4m3fn", "bfloat16"): _E4M3.format(kind="bf16x2", shift=4, power="0x7b807b80"),
   (8, "float8_e4m3fn", "float16"): _E4M3.format(kind="f16x2", shift=1, power="0x5c005c00"),
 }
+# Pairs of a dtype in PTX.
+_PAIR = {"bfloat16": "bf16x2", "float16": "f16x2"}
 
 
 def numbers(bits: int, dtype: str, kind: str) -> str:
   """The instructions that make numbers of the dtype `kind` of four bytes of codes."""
+  return f"{{ {_numbers(bits, dtype, kind)} }}"
+
+
+def scaled_numbers(bits: int, dtype: str, kind: str, has_zeros: bool) -> str:
+  """The same for numbers plus the negative `zero`, if there is one, times the sum of `scale` and
+  `rest`. Each of these inputs has four numbers, which are equal."""
+  words = 8 // bits * 2
+  text = re.sub(rf"\$([0-{words - 1}])\b", r"n\1", _numbers(bits, dtype, kind))
+  scale, rest, zero = (f"${words + 1 + 2 * place}" for place in range(3))
+  fma = f"fma.rn.{_PAIR[kind]}"
+  steps = [
+    f".reg .b32 {', '.join(f'n{word}' for word in range(words))}, part, unit, none; {{ {text} }}",
+    f"mov.b32 unit, {'0x3f803f80' if kind == 'bfloat16' else '0x3c003c00'};",
+    "mov.b32 none, 0x80008000;",
+  ]
+  for word in range(words):
+    if has_zeros:
+      steps.append(f"{fma} n{word}, n{word}, unit, {zero};")
+    steps.append(f"{fma} part, n{word}, {rest}, none;")
+    steps.append(f"{fma} ${word}, n{word}, {scale}, part;")
+  return f"{{ {' '.join(steps)} }}"
+
+
+def _numbers(bits: int, dtype: str, kind: str) -> str:
   text = _NUMBERS[bits, dtype, kind].replace("$WORD", "$4" if bits == 4 else "$2")
-  return f"{{ {' '.join(text.split())} }}"
+  return " ".join(text.split())
 
 
 def order(bits: int) -> str:
@@ -77,12 +105,11 @@ def scaled(bits: int, kind: str) -> str:
   """The same for the products of the elements of two rows."""
   count = 8 // bits * 2
   ones, others = ([f"{name}{n}" for n in range(count)] for name in "ab")
-  type = "bf16x2" if kind == "bfloat16" else "f16x2"
   steps = [
     f".reg .b32 {', '.join([*ones, *others])}, none; mov.b32 none, 0x80008000;",
     *_ordered(bits, count, ones),
     *_ordered(bits, 2 * count, others),
-    *(f"fma.rn.{type} ${n}, {ones[n]}, {others[n]}, none;" for n in range(count)),
+    *(f"fma.rn.{_PAIR[kind]} ${n}, {ones[n]}, {others[n]}, none;" for n in range(count)),
   ]
   return f"{{ {' '.join(steps)} }}"
 
