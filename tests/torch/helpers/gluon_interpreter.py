@@ -32,7 +32,7 @@ from gluon_values import KINDS, Block, Either, Pointer, Scalar, plain
 
 # Ints of so many bytes: those of torch, and of NumPy.
 _BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32}
-_NUMPY = {2: numpy.int16}
+_NUMPY = {1: numpy.int8, 2: numpy.int16}
 
 
 def stand_ins(machine):
@@ -45,8 +45,12 @@ def stand_ins(machine):
     assert condition
 
   def products(a, b, acc):
-    assert a.data.dtype == b.data.dtype and acc.data.dtype == torch.float32
-    return Block(acc.data + a.data.float() @ b.data.float())
+    assert a.data.dtype == b.data.dtype
+    kind = torch.int32 if a.data.dtype == torch.int8 else torch.float32
+    assert acc.data.dtype == kind
+    # Sums of a million products of ints are exact in f64.
+    wide = torch.float64 if kind == torch.int32 else kind
+    return Block(acc.data + (a.data.to(wide) @ b.data.to(wide)).to(kind))
 
   def choose(if_, one, other):
     if not isinstance(if_, Block):
@@ -104,6 +108,7 @@ def stand_ins(machine):
     rsqrt=lambda x: Block(x.data.rsqrt()),
     reshape=lambda x, shape: Block(x.data.reshape(shape)),
     permute=lambda x, order: Block(x.data.permute(order)),
+    join=lambda x, y: Block(torch.stack([x.data, y.data], -1)),
     split=lambda x: tuple(map(Block, x.data.unbind(-1))),
     static_assert=check,
     inline_asm_elementwise=instructions,

@@ -36,8 +36,15 @@ class Block:
   shape = property(lambda self: tuple(self.data.shape))
   type = types.SimpleNamespace(layout=None)
 
-  def to(self, kind):
+  def to(self, kind, bitcast=False):
+    if bitcast:
+      return Block(self.data.contiguous().view(kind.of))
+    if self.data.dtype == torch.int32 and kind.of == torch.int8:
+      return Block(self.data.contiguous().view(torch.int8)[..., ::4])
     return Block(self.data.to(kind.of))
+
+  def __rshift__(self, bits):
+    return Block(self.data >> bits)
 
   def __getitem__(self, at):
     return Block(self.data[at])

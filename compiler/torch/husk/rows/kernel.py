@@ -160,8 +160,18 @@ def _lines_of_rows(WARPS):
 
 @gluon.constexpr_function
 def _parts_of_row(WARPS):
-  """The layout of WARPS x 4 x 64 numbers of a row."""
-  return gl.BlockedLayout([1, 1, 8], [1, 4, 8], [WARPS, 1, 1], [2, 1, 0])
+  """The layout of WARPS x 1 x 4 x 64 numbers of a row."""
+  return gl.BlockedLayout([1, 1, 1, 8], [1, 1, 4, 8], [WARPS, 1, 1, 1], [3, 2, 1, 0])
+
+
+@gluon.constexpr_function
+def _lines_of_row(WARPS):
+  """The layout of WARPS x 2 x 4 x 64 numbers for the bytes of lines: those of the only row for two
+  digits and four lines."""
+  return gl.DistributedLinearLayout(
+      reg_bases=[[0, 0, 0, 1], [0, 0, 0, 2], [0, 0, 0, 4], [0, 0, 0, 8]],
+      lane_bases=[[0, 0, 0, 16], [0, 0, 0, 32], [0, 0, 1, 0], [0, 0, 2, 0], [0, 1, 0, 0]],
+      warp_bases=[[*base, 0] for base in _warps(WARPS)], block_bases=[], shape=[WARPS, 2, 4, 64])
 
 
 @gluon.constexpr_function
@@ -179,7 +189,7 @@ def few_rows_codes(x, scale, w0, w1, w2, w3, s0, s1, s2, s3, z0, z1, z2, z3, b0,
                    N1: gl.constexpr, N2: gl.constexpr, N3: gl.constexpr, ROWS: gl.constexpr,
                    GATE: gl.constexpr, BITS: gl.constexpr, GROUP: gl.constexpr,
                    NUMBERS: gl.constexpr, ORDER: gl.constexpr, SCALED: gl.constexpr,
-                   TILE: gl.constexpr, WARPS: gl.constexpr, DEPTH: gl.constexpr):
+                   IN_DIGITS: gl.constexpr, TILE: gl.constexpr, WARPS: gl.constexpr, DEPTH: gl.constexpr):
   """Program 0 is a tile of TILE rows of the weights, as in `few_rows`, whose parameters of the same
   names mean the same.
 
@@ -278,8 +288,13 @@ def few_rows_codes(x, scale, w0, w1, w2, w3, s0, s1, s2, s3, z0, z1, z2, z3, b0,
   inside = gl.arange(0, 64, layout=gl.SliceLayout(0, gl.SliceLayout(1, lines_of_rows)))
   inside = inside[None, None, :]
   j = part * 64 + inside
-  ones = gl.full((WARPS, TILE, 64), 1.0, out.dtype.element_ty, left)
-  none = gl.full((WARPS, TILE, 8), 0.0, gl.float32, product)
+  if IN_DIGITS:
+    ones = gl.full((WARPS, TILE, 64), 1, gl.int8, left)
+    nothing = gl.full((WARPS, TILE, 8), 0, gl.int32, product)
+  else:
+    ones = gl.full((WARPS, TILE, 64), 1.0, out.dtype.element_ty, left)
+    nothing = gl.full((WARPS, TILE, 8), 0.0, gl.float32, product)
+  none = nothing.to(gl.float32) if BY_LINE else nothing
   sums = ()
   squares = ()
   shared = ()
@@ -288,19 +303,22 @@ def few_rows_codes(x, scale, w0, w1, w2, w3, s0, s1, s2, s3, z0, z1, z2, z3, b0,
     loaded = _read_row(x, BYTES, WARPS, STEPS)
     if residual is not None:
       added = gl.load(residual + gl.minimum(first_column + row, columns - 1))
-    shared, total = _share_row(loaded, of_norm, EPS, WARPS, STEPS, ORDER, SCALED, BITS, out)
+    shared, squares, unit = _share_row(loaded, of_norm, IN_DIGITS, WARPS, STEPS, ORDER, SCALED,
+                                       BITS, out)
     sums = (none,)
-    if EPS >= 0:
-      squares = (gl.convert_layout(gl.sum(gl.sum(total, 2), 1),
-                                   gl.SliceLayout(1, gl.SliceLayout(2, product))),)
   else:
     for p in gl.static_range(0, PARTS):
       sums = sums + (none,)
       if EPS >= 0:
         squares = squares + (
             _squares_of_rows(x, COLUMNS * p, ROWS, BYTES, COLUMNS, WARPS, ORDER, BITS, out),)
-  # Each line of the only row has a column of its own.
-  exists = gl.where(inside // 16 == m + part * 0, -1, 0).to(gl.int16)
+  # Each line of the only row has columns of its own.
+  row_lines: gl.constexpr = _lines_of_row(WARPS)
+  of_line = gl.arange(0, 4, layout=gl.SliceLayout(0, gl.SliceLayout(1, gl.SliceLayout(3, row_lines))))
+  byte = gl.arange(0, 64, layout=gl.SliceLayout(0, gl.SliceLayout(1, gl.SliceLayout(2, row_lines))))
+  digit = gl.arange(0, 2, layout=gl.SliceLayout(0, gl.SliceLayout(2, gl.SliceLayout(3, row_lines))))
+  exists = byte[None, None, None, :] // 16 == of_line[None, None, :, None]
+  exists = gl.where(exists & (digit[None, :, None, None] >= 0), -1, 0).to(gl.int8 if IN_DIGITS else gl.int16)
   BATCH: gl.constexpr = max(1, 4 // PARTS)
   for first in gl.static_range(0, STEPS, BATCH):
     rows = ()
@@ -320,6 +338,8 @@ def few_rows_codes(x, scale, w0, w1, w2, w3, s0, s1, s2, s3, z0, z1, z2, z3, b0,
       if HAS_GROUPS and not BY_LINE:
         zero = zeros[0] if z0 is not None else None
         numbers = _scaled_numbers(codes[0], factors[0], zero, NUMBERS, BITS, left, out)
+      elif IN_DIGITS:
+        numbers = _ints(codes[0], BITS, left)
       else:
         numbers = _numbers(codes[0], NUMBERS, BITS, left, out)
       codes = codes[1:]
@@ -328,16 +348,19 @@ def few_rows_codes(x, scale, w0, w1, w2, w3, s0, s1, s2, s3, z0, z1, z2, z3, b0,
       later = ()
       for p in gl.static_range(0, PARTS):
         if ROWS == 1:
-          elements = _read_shared(shared, step, exists, BY_LINE, lines_of_rows, right, out)
+          elements = _read_shared(shared, step, exists, BY_LINE, IN_DIGITS, 8 // BITS, row_lines,
+                                  WARPS, right, out)
         else:
           elements = _elements(rows[0], scale, m * 0 + j, step, BYTES, STEP, ORDER, SCALED, BITS,
                                right, out)
           rows = rows[1:]
         # Steps have sums of their own, since a product that adds to another one waits for it.
-        found = _products(numbers, elements, none)
+        found = _products(numbers, elements, nothing)
         if BY_LINE:
+          found = found.to(gl.float32)
           if z0 is not None:
-            found -= zeros[0].to(gl.float32) * _products((ones, ones), elements, none)
+            zero = zeros[0].to(gl.float32) * (16.0 if IN_DIGITS and BITS == 4 else 1.0)
+            found -= zero * _products((ones, ones), elements, nothing).to(gl.float32)
           found *= factors[0].to(gl.float32)
         later = later + (sums[p] + found,)
       sums = later
@@ -352,19 +375,27 @@ def few_rows_codes(x, scale, w0, w1, w2, w3, s0, s1, s2, s3, z0, z1, z2, z3, b0,
             zeros = zeros + (_read_group(offsets, line, step + DEPTH, BITS, BYTES, WARPS, GROUP),)
 
   if ROWS == 1:
-    # The sums of all warps, and then those of all lines.
-    found = sums[0]
-    if EPS >= 0:
-      # The squares of each warp take a column that nobody reads.
-      column = gl.arange(0, 8, layout=gl.SliceLayout(0, gl.SliceLayout(1, product)))[None, None, :]
-      found = gl.where(column == 4, squares[0][:, None, None], found)
-    found = gl.sum(found, 0)
-    column = gl.arange(0, 8, layout=gl.SliceLayout(0, here))[None, :]
-    result = gl.sum(gl.where(column < (4 if BY_LINE else 1), found, 0.0), 1)
+    # The sums of digits, of lines, and of warps, which take the squares along.
+    column = gl.arange(0, 8, layout=gl.SliceLayout(0, gl.SliceLayout(1, product)))[None, None, :]
+    weight = gl.where(column < 4, 1.0, 256.0 if IN_DIGITS else 0.0)
+    if not BY_LINE:
+      weight = gl.where(column % 4 == 0, weight, 0.0)
+    found = gl.sum(sums[0].to(gl.float32) * weight, 2)
+    of_warps: gl.constexpr = gl.SliceLayout(1, gl.SliceLayout(2, product))
+    if IN_DIGITS:
+      found *= gl.convert_layout(unit, of_warps)[:, None]
+    squares = gl.convert_layout(squares, of_warps)[:, None] + found * 0.0
+    found = gl.sum(gl.join(found, squares), 0)
+    of_two = gl.arange(0, 2, layout=gl.SliceLayout(0, found.type.layout))[None, :]
+    squares = gl.sum(gl.where(of_two == 1, found, 0.0), 1)
+    found = gl.sum(gl.where(of_two == 0, found, 0.0), 1)
+    result = gl.convert_layout(found, gl.SliceLayout(1, here))
+    if IN_DIGITS and BITS == 4:
+      result *= 1.0 / 16.0
     if not BY_LINE:
       result *= of_rows.to(gl.float32)
     if EPS >= 0:
-      result *= gl.rsqrt(gl.sum(gl.where(column == 4, found, 0.0), 1) / K + EPS)
+      result *= gl.rsqrt(gl.convert_layout(squares, gl.SliceLayout(1, here)) / K + EPS)
     if residual is not None:
       result += added.to(gl.float32)
     _finish(result[:, None], b0, b1, b2, b3, None, out, number, before, columns, first_column, N0,
@@ -468,13 +499,27 @@ def _ordered(rows, ORDER: gl.constexpr, BITS: gl.constexpr, out):
 
 
 @gluon.jit
+def _ints(codes, BITS: gl.constexpr, left: gl.constexpr):
+  """Codes as ints of 8 bits; those of 4 bits less 8, times 16."""
+  if BITS == 4:
+    low, high = gl.inline_asm_elementwise(
+        "{ .reg .b32 a; shl.b32 a, $2, 4; lop3.b32 $0, a, 0xf0f0f0f0, 0x80808080, 0x6a; "
+        "lop3.b32 $1, $2, 0xf0f0f0f0, 0x80808080, 0x6a; }", "=r,=r,r", [codes],
+        dtype=(gl.int8, gl.int8), is_pure=True, pack=4)
+    return gl.convert_layout(low, left), gl.convert_layout(high, left)
+  else:
+    return (gl.convert_layout(codes, left),)
+
+
+@gluon.jit
 def _read_row(row, BYTES: gl.constexpr, WARPS: gl.constexpr, STEPS: gl.constexpr):
   """The numbers of a row, in parts of four steps. A warp reads those of its own lines."""
   layout: gl.constexpr = _parts_of_row(WARPS)
-  part = gl.arange(0, WARPS, layout=gl.SliceLayout(1, gl.SliceLayout(2, layout)))[:, None, None]
-  step = gl.arange(0, 4, layout=gl.SliceLayout(0, gl.SliceLayout(2, layout)))[None, :, None]
-  inside = gl.arange(0, 64, layout=gl.SliceLayout(0, gl.SliceLayout(1, layout)))[None, None, :]
-  j = (step * WARPS + part) * 64 + inside
+  part = gl.arange(0, WARPS, layout=gl.SliceLayout(1, gl.SliceLayout(2, gl.SliceLayout(3, layout))))
+  step = gl.arange(0, 4, layout=gl.SliceLayout(0, gl.SliceLayout(1, gl.SliceLayout(3, layout))))
+  inside = gl.arange(0, 64, layout=gl.SliceLayout(0, gl.SliceLayout(1, gl.SliceLayout(2, layout))))
+  j = ((step[None, None, :, None] * WARPS + part[:, None, None, None]) * 64
+       + inside[None, None, None, :])
   found = ()
   for first in gl.static_range(0, STEPS, 4):
     found = found + (_read(row + j, j, first // 4, BYTES, 4 * WARPS * 64),)
@@ -482,41 +527,90 @@ def _read_row(row, BYTES: gl.constexpr, WARPS: gl.constexpr, STEPS: gl.constexpr
 
 
 @gluon.jit
-def _share_row(row, of_norm, EPS: gl.constexpr, WARPS: gl.constexpr, STEPS: gl.constexpr,
+def _share_row(row, of_norm, IN_DIGITS: gl.constexpr, WARPS: gl.constexpr, STEPS: gl.constexpr,
                ORDER: gl.constexpr, SCALED: gl.constexpr, BITS: gl.constexpr, out):
-  """Puts the elements of a row in the order of codes, times those of the weight of the norm, into
-  shared memory. Returns that and the squares of all elements."""
-  plain: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [2, 1, 0])
+  """Puts the elements of a row, times those of the weight of the norm, into shared memory: in the
+  order of codes, or as ints of two digits of 8 bits. Returns that, the sums of the squares of the
+  elements that each warp has, and the unit of its ints."""
+  plain: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [3, 2, 1, 0])
+  layout: gl.constexpr = _parts_of_row(WARPS)
   COUNT: gl.constexpr = (STEPS + 3) // 4
-  shared = (gl.allocate_shared_memory(out.dtype.element_ty, [WARPS, 4 * COUNT, 64], plain),)
-  if BITS == 4:
-    shared = shared + (
-        gl.allocate_shared_memory(out.dtype.element_ty, [WARPS, 4 * COUNT, 64], plain),)
-  total = gl.full((WARPS, 4, 64), 0.0, gl.float32, _parts_of_row(WARPS))
+  DIGITS: gl.constexpr = 2 if IN_DIGITS else 1
+  kind: gl.constexpr = gl.int8 if IN_DIGITS else out.dtype.element_ty
+  HALVES: gl.constexpr = 8 // BITS
+  # Each part is memory of its own, so that no store waits for another one.
+  shared = ()
+  for half in gl.static_range(0, HALVES * COUNT):
+    shared = shared + (gl.allocate_shared_memory(kind, [WARPS, DIGITS, 4, 64], plain),)
+  total = gl.full((WARPS, 1, 4, 64), 0.0, gl.float32, layout)
+  # The bits of 1e-30, since the unit of a row of zeros must not be 0. NaN has more than all numbers.
+  largest = gl.full((WARPS, 1, 4, 64), 0x0DA24260, gl.int32, layout)
+  rows = ()
   for part in gl.static_range(0, COUNT):
-    elements = _ordered(row[part], ORDER, BITS, out)
-    if EPS >= 0:
-      for half in gl.static_range(0, len(shared)):
-        values = elements[half].to(gl.float32)
-        total += values * values
+    elements = _plain(row[part], BITS, out) if IN_DIGITS else _ordered(row[part], ORDER, BITS, out)
+    factors = elements
     if len(of_norm) > 0:
-      elements = _scaled(row[part], of_norm[part], SCALED, BITS, out)
-    for half in gl.static_range(0, len(shared)):
-      shared[half].slice(4 * part, 4, 1).store(elements[half])
-  return shared, total
+      if IN_DIGITS:
+        factors = _plain(of_norm[part], BITS, out)
+      else:
+        factors = _scaled(row[part], of_norm[part], SCALED, BITS, out)
+    for half in gl.static_range(0, HALVES):
+      values = elements[half].to(gl.float32)
+      total += values * values
+      if IN_DIGITS:
+        if len(of_norm) > 0:
+          values *= factors[half].to(gl.float32)
+        rows = rows + (values,)
+        largest = gl.maximum(largest, values.to(gl.int32, bitcast=True) & 0x7FFFFFFF)
+      else:
+        shared[HALVES * part + half].store(factors[half])
+  squares = gl.sum(gl.sum(gl.sum(total, 3), 2), 1)
+  unit = squares
+  if IN_DIGITS:
+    largest = gl.max(gl.max(gl.max(largest, 3), 2), 1).to(gl.float32, bitcast=True)
+    # The ints are at most 127 * 256.
+    unit = largest * (1.0 / 32512.0)
+    factor = (1.0 / unit)[:, None, None, None]
+    for part in gl.static_range(0, COUNT):
+      for half in gl.static_range(0, HALVES):
+        # The last bits of such a float are an int, the nearest one.
+        value = (rows[HALVES * part + half] * factor + 12582912.0).to(gl.int32, bitcast=True)
+        digits = gl.join(value.to(gl.int8), ((value + 128) >> 8).to(gl.int8))
+        digits = gl.permute(gl.reshape(digits, (WARPS, 4, 64, 2)), (0, 3, 1, 2))
+        shared[HALVES * part + half].store(digits)
+  return shared, squares, unit
 
 
 @gluon.jit
-def _read_shared(shared, step: gl.constexpr, exists, BY_LINE: gl.constexpr, lines: gl.constexpr,
-                 right: gl.constexpr, out):
-  """The elements of the only row in a step for eight columns, where `exists` has ones if BY_LINE."""
+def _plain(rows, BITS: gl.constexpr, out):
+  """The elements of rows: those of pairs, or the elements themselves."""
+  if BITS == 4:
+    return gl.inline_asm_elementwise(
+        "prmt.b32 $0, $2, $3, 0x5410; prmt.b32 $1, $2, $3, 0x7632;", "=r,=r,r,r", [rows],
+        dtype=(out.dtype.element_ty, out.dtype.element_ty), is_pure=True, pack=2)
+  else:
+    return (rows,)
+
+
+@gluon.jit
+def _read_shared(shared, step: gl.constexpr, exists, BY_LINE: gl.constexpr,
+                 IN_DIGITS: gl.constexpr, HALVES: gl.constexpr, lines: gl.constexpr,
+                 WARPS: gl.constexpr, right: gl.constexpr, out):
+  """The only row in a step for eight columns, of two digits and four lines. If BY_LINE, a column has
+  the elements of its line only, where `exists` has ones."""
   found = ()
-  for half in gl.static_range(0, len(shared)):
-    values = shared[half].slice(step, 1, 1).load(lines)
-    values = gl.inline_asm_elementwise(
-        "and.b32 $0, $2, $4; and.b32 $1, $3, $5;" if BY_LINE else
-        "mov.b32 $0, $2; mov.b32 $1, $3;", "=r,=r,r,r,r,r", [values, exists],
-        dtype=out.dtype.element_ty, is_pure=True, pack=4)
+  for half in gl.static_range(0, HALVES):
+    values = shared[HALVES * (step // 4) + half].slice(step % 4, 1, 2).load(lines)
+    if IN_DIGITS:
+      values = gl.inline_asm_elementwise(
+          "and.b32 $0, $1, $2;" if BY_LINE else "mov.b32 $0, $1;", "=r,r,r", [values, exists],
+          dtype=gl.int8, is_pure=True, pack=4)
+    else:
+      values = gl.inline_asm_elementwise(
+          "and.b32 $0, $2, $4; and.b32 $1, $3, $5;" if BY_LINE else
+          "mov.b32 $0, $2; mov.b32 $1, $3;", "=r,=r,r,r,r,r", [values, exists],
+          dtype=out.dtype.element_ty, is_pure=True, pack=4)
+    values = gl.reshape(values, (WARPS, 8, 64))
     found = found + (gl.convert_layout(gl.permute(values, (0, 2, 1)), right),)
   return found
 

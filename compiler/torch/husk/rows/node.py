@@ -144,7 +144,7 @@ def launch(body: Body, node: IrNode) -> None:
   columns = [int(weight.get_size()[0]) for weight in weights if weight is not None]
   call = Call(body, "few_rows_codes" if node.bits else "few_rows", _FILE)
   # The types of elements that a kernel does not read as what they are.
-  kinds: dict[str, str] = {f"w{number}": "u8" for number in numbers} if node.bits else {}
+  kinds: dict[str, str] = {f"w{number}": "i8" for number in numbers} if node.bits else {}
   if node.bits == 4:
     kinds |= {"x": "i32", "scale": "i32"}
   letters = "wszb" if node.bits else "wb"
@@ -171,6 +171,7 @@ def launch(body: Body, node: IrNode) -> None:
       NUMBERS=_numbers(node, codes, kind, rows, node.group < k),
       ORDER=unpacking.order(node.bits),
       SCALED=unpacking.scaled(node.bits, kind),
+      IN_DIGITS=rows == 1 and codes != "float8_e4m3fn",
     )
     config = _config_of_codes(target, k * node.bits // 8, columns, node.gate)
     variant = "int4" if node.bits == 4 else codes
