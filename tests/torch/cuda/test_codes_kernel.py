@@ -197,7 +197,7 @@ MISTAKES = [
   ("line < BYTES // 16 - step * WARPS * 4", "line < 0", "int4, a part of a step"),
   ("mask=is_here & (j < BYTES - step * STEP)", "mask=is_here", "int4, two rows"),
   ("m % 4 + part * 0", "m % 2 + part * 0", "int4, zeros"),
-  ("byte[None, None, None, :] // 16 ==", "byte[None, None, None, :] // 32 ==", "int4"),
+  ("byte[None, None, None, :] // 16", "byte[None, None, None, :] // 32", "int4"),
   ("HALVES * part + half].store(digits)", "half].store(digits)", "int4, many steps"),
   ("HALVES * part + half].store(factors", "half].store(factors", "fp8, steps"),
   ("slice(step % 4, 1, 2)", "slice(0, 1, 2)", "int4, many steps"),
@@ -234,4 +234,3 @@ def test_a_mistake_is_found(right, wrong, case):
     assert not error(TEXT.replace(right, wrong), **CASES[case]) <= 1
   except (AssertionError, IndexError) as found:
     assert "error(" not in str(found)
-

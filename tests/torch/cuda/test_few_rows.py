@@ -188,9 +188,13 @@ def test_codes_with_activations(rows, calls, monkeypatch):
   """The template has one row with an activation, which Inductor adds to it."""
   monkeypatch.setattr(few_rows, "MOST_ROWS", 1)
   found = targets(Activated(), torch.randn(rows, 64, dtype=torch.float16))
-  parts = {(node.args[7], len(node.args[1]), node.args[10] is not None, node.args[11]) for node in found}
+  parts = {
+    (node.args[7], len(node.args[1]), node.args[10] is not None, node.args[11]) for node in found
+  }
   wanted = {("silu", 2, False, True), ("", 1, True, True), ("", 1, False, False)}
-  assert len(found) == calls and parts == (wanted if rows == 1 else wanted - {("", 1, False, False)})
+  assert len(found) == calls and parts == (
+    wanted if rows == 1 else wanted - {("", 1, False, False)}
+  )
 
 
 @pytest.mark.parametrize(

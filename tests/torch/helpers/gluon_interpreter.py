@@ -82,9 +82,7 @@ def stand_ins(machine):
     results = ptx.elementwise(
       text, constraints, bits, [_NUMPY[kind.itemsize] for kind in kinds], pack
     )
-    blocks = [
-      Block(torch.from_numpy(result).view(kind)) for result, kind in zip(results, kinds)
-    ]
+    blocks = [Block(torch.from_numpy(result).view(kind)) for result, kind in zip(results, kinds)]
     return tuple(blocks) if isinstance(dtype, tuple) else blocks[0]
 
   gl = types.SimpleNamespace(

@@ -1,5 +1,5 @@
-"""Linear layers of few rows: kernels in Gluon, `few_rows` for weights that are floats of 16 bits and
-`few_rows_codes` for codes of 4 or 8 bits.
+"""Linear layers of few rows: kernels in Gluon, `few_rows` for weights that are floats of 16 bits,
+and `few_rows_codes` for codes of 4 or 8 bits.
 
 rows/node.py compiles the text; nothing imports this file while a model is exported. The statement
 that cuda/pdl.py adds uses `tl`.
@@ -189,27 +189,30 @@ def few_rows_codes(x, scale, w0, w1, w2, w3, s0, s1, s2, s3, z0, z1, z2, z3, b0,
                    N1: gl.constexpr, N2: gl.constexpr, N3: gl.constexpr, ROWS: gl.constexpr,
                    GATE: gl.constexpr, BITS: gl.constexpr, GROUP: gl.constexpr,
                    NUMBERS: gl.constexpr, ORDER: gl.constexpr, SCALED: gl.constexpr,
-                   IN_DIGITS: gl.constexpr, TILE: gl.constexpr, WARPS: gl.constexpr, DEPTH: gl.constexpr):
+                   IN_DIGITS: gl.constexpr, TILE: gl.constexpr, WARPS: gl.constexpr,
+                   DEPTH: gl.constexpr):
   """Program 0 is a tile of TILE rows of the weights, as in `few_rows`, whose parameters of the same
   names mean the same.
 
-  A line is 16 bytes of codes of one row of a weight, which a thread reads at once. In an instruction
-  of tensor cores, the four threads of a quad have elements of four lines of the same row, and the
-  products of these lines are added. If each line has a scale of its own, each line has columns of its
-  own in the rows instead: a row of `x` is four columns of the second factor, the first of which has
-  the elements of the first line and zeros for the other lines, and so on. So the product has a sum
-  for each line. With more than two rows, numbers are multiplied with scales instead, which rounds
-  them.
-
-  The order of elements within four bytes of codes is 0, 2, 1, 3, for the codes and for the rows.
-
   A weight has K * BITS / 8 bytes in a row, a multiple of 16. `s0` to `s3` are the scales of groups
-  of GROUP elements, `z0` to `z3` are None or what is subtracted from codes; a group is a row, or
-  whole lines. With codes of 4 bits, `x` and `scale` are pairs of elements, as ints.
+  of GROUP elements, `z0` to `z3` are None, or the zeros, which are subtracted from codes. A group
+  is a row, or whole lines. With codes of 4 bits, `x` and `scale` are pairs of elements, as ints.
 
-  NUMBERS are the instructions that make numbers of four bytes of codes, with scales and zeros if
-  there are groups and more than two rows; ORDER those that put
-  elements of the rows in the same order, and SCALED does that with the product of two.
+  A line is 16 bytes of codes of one row of a weight, which a thread reads at once. In an
+  instruction of tensor cores, the four threads of a quad have elements of four lines of a row, and
+  the instruction adds the products of all of them. If lines have scales and there are one or two
+  rows, each line therefore has columns of its own in the second factor: a column has the elements
+  of `x` that belong to one line, and zeros for the other three. With more rows, numbers are
+  multiplied with their scales before, which rounds them.
+
+  IN_DIGITS is for one row and codes that are ints. The row becomes ints of 15 bits with one unit
+  for each warp, and their two digits of 8 bits are two columns. So tensor cores multiply codes of
+  8 bits as they are in memory, and their sums are exact.
+
+  Otherwise NUMBERS are the instructions that make numbers of four bytes of codes, with scales and
+  zeros if these are multiplied before. The order of elements within four bytes of codes is 0, 2, 1,
+  3 then. ORDER are the instructions that put elements of the rows in this order, and SCALED does
+  that with the product of two rows.
 
   A warp computes 64 bytes of each WARPS * 64 of a row, which are a step. DEPTH steps are on their
   way at a time.
@@ -312,13 +315,7 @@ def few_rows_codes(x, scale, w0, w1, w2, w3, s0, s1, s2, s3, z0, z1, z2, z3, b0,
       if EPS >= 0:
         squares = squares + (
             _squares_of_rows(x, COLUMNS * p, ROWS, BYTES, COLUMNS, WARPS, ORDER, BITS, out),)
-  # Each line of the only row has columns of its own.
-  row_lines: gl.constexpr = _lines_of_row(WARPS)
-  of_line = gl.arange(0, 4, layout=gl.SliceLayout(0, gl.SliceLayout(1, gl.SliceLayout(3, row_lines))))
-  byte = gl.arange(0, 64, layout=gl.SliceLayout(0, gl.SliceLayout(1, gl.SliceLayout(2, row_lines))))
-  digit = gl.arange(0, 2, layout=gl.SliceLayout(0, gl.SliceLayout(2, gl.SliceLayout(3, row_lines))))
-  exists = byte[None, None, None, :] // 16 == of_line[None, None, :, None]
-  exists = gl.where(exists & (digit[None, :, None, None] >= 0), -1, 0).to(gl.int8 if IN_DIGITS else gl.int16)
+  exists = _own_lines(WARPS, gl.int8 if IN_DIGITS else gl.int16)
   BATCH: gl.constexpr = max(1, 4 // PARTS)
   for first in gl.static_range(0, STEPS, BATCH):
     rows = ()
@@ -348,8 +345,8 @@ def few_rows_codes(x, scale, w0, w1, w2, w3, s0, s1, s2, s3, z0, z1, z2, z3, b0,
       later = ()
       for p in gl.static_range(0, PARTS):
         if ROWS == 1:
-          elements = _read_shared(shared, step, exists, BY_LINE, IN_DIGITS, 8 // BITS, row_lines,
-                                  WARPS, right, out)
+          elements = _read_shared(shared, step, exists, BY_LINE, IN_DIGITS, 8 // BITS, WARPS, right,
+                                  out)
         else:
           elements = _elements(rows[0], scale, m * 0 + j, step, BYTES, STEP, ORDER, SCALED, BITS,
                                right, out)
@@ -491,11 +488,12 @@ def _elements(rows, scale, j, step: gl.constexpr, BYTES: gl.constexpr, STEP: gl.
 def _ordered(rows, ORDER: gl.constexpr, BITS: gl.constexpr, out):
   """The elements of rows in the order of codes."""
   if BITS == 4:
-    return gl.inline_asm_elementwise(ORDER, "=r,=r,=r,=r,r,r,r,r", [rows], dtype=(out.dtype.element_ty, out.dtype.element_ty),
-                                     is_pure=True, pack=4)
+    return gl.inline_asm_elementwise(
+        ORDER, "=r,=r,=r,=r,r,r,r,r", [rows],
+        dtype=(out.dtype.element_ty, out.dtype.element_ty), is_pure=True, pack=4)
   else:
-    return (gl.inline_asm_elementwise(ORDER, "=r,=r,r,r", [rows], dtype=out.dtype.element_ty, is_pure=True,
-                                      pack=4),)
+    return (gl.inline_asm_elementwise(
+        ORDER, "=r,=r,r,r", [rows], dtype=out.dtype.element_ty, is_pure=True, pack=4),)
 
 
 @gluon.jit
@@ -547,7 +545,10 @@ def _share_row(row, of_norm, IN_DIGITS: gl.constexpr, WARPS: gl.constexpr, STEPS
   largest = gl.full((WARPS, 1, 4, 64), 0x0DA24260, gl.int32, layout)
   rows = ()
   for part in gl.static_range(0, COUNT):
-    elements = _plain(row[part], BITS, out) if IN_DIGITS else _ordered(row[part], ORDER, BITS, out)
+    if IN_DIGITS:
+      elements = _plain(row[part], BITS, out)
+    else:
+      elements = _ordered(row[part], ORDER, BITS, out)
     factors = elements
     if len(of_norm) > 0:
       if IN_DIGITS:
@@ -593,14 +594,26 @@ def _plain(rows, BITS: gl.constexpr, out):
 
 
 @gluon.jit
+def _own_lines(WARPS: gl.constexpr, kind: gl.constexpr):
+  """For two digits and four lines, the bytes of all lines: ones for those of the line itself."""
+  layout: gl.constexpr = _lines_of_row(WARPS)
+  digit = gl.arange(0, 2, layout=gl.SliceLayout(0, gl.SliceLayout(2, gl.SliceLayout(3, layout))))
+  line = gl.arange(0, 4, layout=gl.SliceLayout(0, gl.SliceLayout(1, gl.SliceLayout(3, layout))))
+  byte = gl.arange(0, 64, layout=gl.SliceLayout(0, gl.SliceLayout(1, gl.SliceLayout(2, layout))))
+  place = byte[None, None, None, :] // 16 + digit[None, :, None, None] * 0
+  return gl.where(place == line[None, None, :, None], -1, 0).to(kind)
+
+
+@gluon.jit
 def _read_shared(shared, step: gl.constexpr, exists, BY_LINE: gl.constexpr,
-                 IN_DIGITS: gl.constexpr, HALVES: gl.constexpr, lines: gl.constexpr,
-                 WARPS: gl.constexpr, right: gl.constexpr, out):
-  """The only row in a step for eight columns, of two digits and four lines. If BY_LINE, a column has
-  the elements of its line only, where `exists` has ones."""
+                 IN_DIGITS: gl.constexpr, HALVES: gl.constexpr, WARPS: gl.constexpr,
+                 right: gl.constexpr, out):
+  """The only row in a step for eight columns, of two digits and four lines. If BY_LINE, a column
+  has the elements of its line only, where `exists` has ones."""
   found = ()
   for half in gl.static_range(0, HALVES):
-    values = shared[HALVES * (step // 4) + half].slice(step % 4, 1, 2).load(lines)
+    values = shared[HALVES * (step // 4) + half].slice(step % 4, 1, 2).load(
+        _lines_of_row(WARPS))
     if IN_DIGITS:
       values = gl.inline_asm_elementwise(
           "and.b32 $0, $1, $2;" if BY_LINE else "mov.b32 $0, $1;", "=r,r,r", [values, exists],

@@ -148,7 +148,12 @@ def launch(body: Body, node: IrNode) -> None:
   if node.bits == 4:
     kinds |= {"x": "i32", "scale": "i32"}
   letters = "wszb" if node.bits else "wb"
-  for name in ("x", "scale", "residual", *(f"{one}{number}" for one in letters for number in numbers)):
+  for name in (
+    "x",
+    "scale",
+    "residual",
+    *(f"{one}{number}" for one in letters for number in numbers),
+  ):
     tensor = node.operand(name)
     if tensor is None:
       call.constant(**{name: None})
@@ -205,9 +210,7 @@ def _numbers(node: IrNode, codes: str, kind: str, rows: int, has_groups: bool) -
   return unpacking.numbers(node.bits, codes, kind)
 
 
-def _config(
-  target: Target, k: int, rows: int, columns: Sequence[int], gate: str
-) -> dict[str, int]:
+def _config(target: Target, k: int, rows: int, columns: Sequence[int], gate: str) -> dict[str, int]:
   """The tiles of weights that are floats."""
   processors = target.multi_processor_count
   tile = next(
