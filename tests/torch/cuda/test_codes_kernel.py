@@ -81,7 +81,7 @@ def codes_of(count, k, bits, kind, group, scales, zeros):
   return codes, of_groups, offsets, weight
 
 
-def error(
+def results(
   text=TEXT,
   rows=1,
   k=256,
@@ -100,9 +100,11 @@ def error(
   warps=4,
   depth=4,
   dtype=torch.bfloat16,
+  element=None,
+  size=1.0,
 ):
-  """The error of the kernel's result, divided by its norm and the distance of numbers of its
-  dtype."""
+  """The kernel's result, and that in f64. `element` is the first one of all rows, whose others
+  are multiplied with `size`."""
   torch.manual_seed(0)
 
   def some(*shape):
@@ -110,6 +112,9 @@ def error(
 
   kind = codes or (torch.uint8 if bits == 4 else torch.int8)
   x = some(rows, k) * (torch.arange(rows) % 3 + 1)[:, None].to(dtype)
+  x *= size
+  if element is not None:
+    x[:, 0] = element
   weights = [codes_of(count, k, bits, kind, group or k, scales, zeros) for count in columns]
   bias = bias or (False,) * len(columns)
   # With more than two rows, scales of groups are multiplied with numbers.
@@ -180,12 +185,38 @@ def error(
     ],
   )
   assert (around[:5] == 7).all() and (around[-5:] == 7).all()
-  return float((out.double() - right).norm() / right.norm()) / torch.finfo(dtype).eps
+  return out, right
+
+
+def error(text=TEXT, **options):
+  """The error of the kernel's result, divided by its norm and the distance of numbers of its
+  dtype."""
+  out, right = results(text, **options)
+  return float((out.double() - right).norm() / right.norm()) / torch.finfo(out.dtype).eps
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_values(name):
   assert error(**CASES[name]) < 1
+
+
+@pytest.mark.parametrize("case", [{}, INT4], ids=["int8", "int4"])
+@pytest.mark.parametrize("element", [float("nan"), float("inf")])
+def test_numbers_that_are_not_finite(case, element):
+  """Ints have none, but the unit of a row does."""
+  out, _ = results(**case, element=element)
+  assert not out.isfinite().any()
+
+
+@pytest.mark.parametrize("case", [{}, INT4], ids=["int8", "int4"])
+def test_an_element_that_is_larger_than_all_others(case):
+  assert error(**case, element=1000.0) < 1
+
+
+@pytest.mark.parametrize("case", [{}, INT4], ids=["int8", "int4"])
+def test_a_row_of_zeros(case):
+  out, _ = results(**case, size=0.0)
+  assert (out == 0).all()
 
 
 # (what is wrong, the case that finds it)
