@@ -29,7 +29,6 @@ import torch
 from gluon_machine import Machine
 from gluon_values import KINDS, Block, Either, Pointer, Scalar, plain
 
-
 # Ints of so many bytes: those of torch, and of NumPy.
 _BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32}
 _NUMPY = {1: numpy.int8, 2: numpy.int16}

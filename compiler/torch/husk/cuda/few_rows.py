@@ -11,11 +11,11 @@ and recomputes in each of its blocks what makes the rows. Here
 - a thread has read all its elements of the weights before it waits for the kernel that makes the
   rows (pdl.py), and the next kernel starts as soon as its blocks find room.
 
-What follows is fused into the kernel. Codes that rows/kernel.py does not have become numbers
-as in quantized.py, and their scales are multiplied with sums. On an H200 a chain of such layers in bf16, with the sizes of Llama 3.2 1B,
-took 1.25 times as long as a read of its weights, and 1.42 times if each kernel waits first. A whole
-step of that decoder takes 1.47 times as long (tests/gpu/decoder.py), with attention as in
-attention/step.py; before, it took 2.33.
+What follows is fused into the kernel. Codes that rows/kernel.py does not have become numbers as in
+quantized.py, and their scales are multiplied with sums. On an H200 a chain of such layers in bf16,
+with the sizes of Llama 3.2 1B, took 1.25 times as long as a read of its weights, and 1.42 times if
+each kernel waits first. A whole step of that decoder takes 1.47 times as long
+(tests/gpu/decoder.py), with attention as in attention/step.py; before, it took 2.33.
 
 `rewrite` puts `husk::few_rows` into a program before torch decomposes anything."""
 
@@ -64,8 +64,8 @@ def operator() -> Any:
   a gate, there are two weights, whose result is that of the activation of the first one times that
   of the second. `eps` is below 0 if the rows have no norm; `norm` is the norm's weight. If weights
   are codes, each has scales and may have zeros, as those of husk::linear_quantized; `bits` is 0 if
-  they are floats. `is_tiled` says whether tiles of tensor cores compute it (rows), to whose result of
-  one weight `residual` is added; otherwise Inductor adds that."""
+  they are floats. `is_tiled` says whether tiles of tensor cores compute the result (rows). Then
+  `residual` is added to the result of one weight; otherwise Inductor adds it."""
   return own_operators.define(
     "few_rows",
     "Tensor input, Tensor[] weights, Tensor[] scales, Tensor[] zeros, Tensor?[] biases, "

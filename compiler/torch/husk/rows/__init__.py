@@ -1,4 +1,5 @@
-"""Linear layers of 2 to 16 rows on CUDA targets: a step of several sequences, or of several tokens.
+"""Linear layers of few rows on CUDA targets: 2 to 16 rows of floats, and 1 to 16 rows of codes: a
+step of several sequences, or of several tokens, or of one if its weights have 8 or 4 bits.
 
 cuda/few_rows.py finds them as it finds those of one row: layers of the same rows side by side, a
 norm before them, a gate or a residual after them are one launch. Their kernel (kernel.py) is a

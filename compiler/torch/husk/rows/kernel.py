@@ -538,10 +538,11 @@ def _share_row(row, of_norm, IN_DIGITS: gl.constexpr, WARPS: gl.constexpr, STEPS
   HALVES: gl.constexpr = 8 // BITS
   # Each part is memory of its own, so that no store waits for another one.
   shared = ()
-  for half in gl.static_range(0, HALVES * COUNT):
+  for _part in gl.static_range(0, HALVES * COUNT):
     shared = shared + (gl.allocate_shared_memory(kind, [WARPS, DIGITS, 4, 64], plain),)
   total = gl.full((WARPS, 1, 4, 64), 0.0, gl.float32, layout)
-  # The bits of 1e-30, since the unit of a row of zeros must not be 0. NaN has more than all numbers.
+  # The bits of 1e-30, since the unit of a row of zeros must not be 0. The bits of NaN are a larger
+  # int than those of all numbers.
   largest = gl.full((WARPS, 1, 4, 64), 0x0DA24260, gl.int32, layout)
   rows = ()
   for part in gl.static_range(0, COUNT):
