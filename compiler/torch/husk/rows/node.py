@@ -27,6 +27,7 @@ _LEAST_TILES = 3
 # The elements of a row from which a block has twice as many warps. On an H200, 2,048 elements were
 # read faster by 4 warps, and 8,192 by 8.
 _LONG = 4096
+_LONG_OF_CODES = 2048
 
 
 @functools.cache
@@ -225,7 +226,11 @@ def _config_of_codes(
   target: Target, bytes: int, columns: Sequence[int], gate: str
 ) -> dict[str, int]:
   """The tiles of weights of codes, with so many bytes in a row."""
-  return {"TILE": 16, "WARPS": 4 if bytes <= 2048 else 8, "DEPTH": 8}
+  if _blocks(32, columns, gate) >= _LEAST_TILES * target.multi_processor_count:
+    return {"TILE": 32, "WARPS": 4 if bytes <= _LONG_OF_CODES else 8, "DEPTH": 4}
+  if bytes <= _LONG_OF_CODES:
+    return {"TILE": 16, "WARPS": 4, "DEPTH": 8}
+  return {"TILE": 16, "WARPS": 8, "DEPTH": 16}
 
 
 def _blocks(tile: int, columns: Sequence[int], gate: str) -> int:
