@@ -11,6 +11,7 @@ import torch
 from cuda_numerics import computed
 from husk.cuda import few_rows, few_rows_kernel, pdl
 from husk.cuda.target import Target
+from husk.rows import node as rows_node
 from test_cuda_quantized import E4M3
 from test_cuda_quantized import Layer as Codes
 from torch import nn
@@ -221,6 +222,20 @@ def test_launches_of_codes(codes, name, tmp_path):
   assert len(re.findall("^ *launch ", text, re.M)) == 3
   rows = re.findall(r"^kernel h100_few_rows.*$", text, re.M)
   assert len(rows) == 2 and all(row.endswith("pdl_wait_first triggers_early") for row in rows)
+
+
+@pytest.mark.parametrize(
+  "bytes, rows, columns, gate, tiles",
+  [
+    (2048, 1, (8192, 8192), "silu", (32, 4, 4)),
+    (2048, 1, (2048, 512, 512), "", (16, 4, 8)),
+    (8192, 1, (2048,), "", (16, 16, 8)),
+    (8192, 8, (32000,), "", (32, 8, 4)),
+  ],
+)
+def test_tiles_of_codes(bytes, rows, columns, gate, tiles):
+  found = rows_node._config_of_codes(Target.load("h100"), bytes, rows, columns, gate)
+  assert tuple(found[name] for name in ("TILE", "WARPS", "DEPTH")) == tiles
 
 
 def test_rows_of_a_model_are_read_once(tmp_path):
