@@ -225,16 +225,18 @@ def test_launches_of_codes(codes, name, tmp_path):
 
 
 @pytest.mark.parametrize(
-  "bytes, rows, columns, gate, tiles",
+  "k, bits, rows, columns, gate, tiles",
   [
-    (2048, 1, (8192, 8192), "silu", (32, 4, 4)),
-    (2048, 1, (2048, 512, 512), "", (16, 4, 8)),
-    (8192, 1, (2048,), "", (16, 16, 8)),
-    (8192, 8, (32000,), "", (32, 8, 4)),
+    (2048, 8, 1, (8192, 8192), "silu", (32, 4, 4)),
+    (2048, 4, 1, (2048, 512, 512), "", (16, 4, 8)),
+    (8192, 8, 1, (2048,), "", (16, 16, 8)),
+    (8192, 4, 8, (2048,), "", (16, 8, 8)),
+    (8192, 4, 8, (32000,), "", (32, 8, 4)),
+    (16384, 8, 1, (32000,), "", (16, 16, 8)),
   ],
 )
-def test_tiles_of_codes(bytes, rows, columns, gate, tiles):
-  found = rows_node._config_of_codes(Target.load("h100"), bytes, rows, columns, gate)
+def test_tiles_of_codes(k, bits, rows, columns, gate, tiles):
+  found = rows_node._config_of_codes(Target.load("h100"), k, bits, rows, columns, gate)
   assert tuple(found[name] for name in ("TILE", "WARPS", "DEPTH")) == tiles
 
 

@@ -16,7 +16,7 @@ times. Not faster were weights by asynchronous copies to shared memory, and one 
 multiprocessor that goes through tiles in turns.
 
 With codes, the number of instructions decides as well. A step of one sequence of that decoder with
-8 layers took 360 us in bf16 on an H200, 264 with int8 whose codes became floats, and 220 with ints
+8 layers took 360 us in bf16 on an H200, 264 with int8 whose codes became floats, and 222 with ints
 (IN_DIGITS in kernel.py); with int4 227 and 184. Eight sequences with 4 layers took 236 us in bf16,
 209 with int8 and 215 with int4, and 240 and 242 with the templates of cuda/quantized.py. Not faster
 were tiles of 64 rows of weights, blocks of two warps, and one row that each warp reads from memory

@@ -27,9 +27,9 @@ _LEAST_TILES = 3
 # The elements of a row from which a block has twice as many warps. On an H200, 2,048 elements were
 # read faster by 4 warps, and 8,192 by 8.
 _LONG = 4096
-# The bytes of codes of a row from which a block of one row has four times as many warps: all that
-# it reads is on its way before the wait then. On an H200, a step of a decoder with 8 layers took
-# 184 us so with int4, and 193 with twice as many.
+# The bytes of codes of a row from which a block has more warps. With 16 for one row, all that a
+# block reads is on its way before the wait. On an H200, a step of a decoder with 8 layers took 184
+# us so with int4, and 193 with 8; with int8 222 and 220.
 _LONG_OF_CODES = 2048
 
 
@@ -182,7 +182,7 @@ def launch(body: Body, node: IrNode) -> None:
       SCALED=unpacking.scaled(node.bits, kind),
       IN_DIGITS=rows == 1 and codes != "float8_e4m3fn",
     )
-    config = _config_of_codes(target, k * node.bits // 8, rows, columns, node.gate)
+    config = _config_of_codes(target, k, node.bits, rows, columns, node.gate)
     variant = "int4" if node.bits == 4 else codes
     variant += f"_{node.group}" * (node.group < k)
   else:
@@ -226,16 +226,15 @@ def _config(target: Target, k: int, rows: int, columns: Sequence[int], gate: str
 
 
 def _config_of_codes(
-  target: Target, bytes: int, rows: int, columns: Sequence[int], gate: str
+  target: Target, k: int, bits: int, rows: int, columns: Sequence[int], gate: str
 ) -> dict[str, int]:
-  """The tiles of weights of codes, with so many bytes in a row."""
-  warps = 4 if bytes <= _LONG_OF_CODES else 16 if rows == 1 else 8
+  """The tiles of weights of codes."""
+  is_long = k * bits // 8 > _LONG_OF_CODES
   is_large = _blocks(32, columns, gate) >= _LEAST_TILES * target.multi_processor_count
-  return (
-    {"TILE": 32, "WARPS": warps, "DEPTH": 4}
-    if is_large
-    else ({"TILE": 16, "WARPS": warps, "DEPTH": 8})
-  )
+  # A thread keeps 32 elements of one row at most beside a large tile.
+  if is_large and k <= 8192:
+    return {"TILE": 32, "WARPS": 8 if is_long else 4, "DEPTH": 4}
+  return {"TILE": 16, "WARPS": 4 if not is_long else 16 if rows == 1 else 8, "DEPTH": 8}
 
 
 def _blocks(tile: int, columns: Sequence[int], gate: str) -> int:
