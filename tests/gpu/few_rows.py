@@ -14,6 +14,7 @@ error is more than 1.1 times that of eager mode, or if bits differ.
 
 import argparse
 import copy
+import itertools
 import pathlib
 import sys
 import tempfile
@@ -30,6 +31,7 @@ from husk.cuda import few_rows  # noqa: E402
 
 CODES = {
   "int4, groups of 32": {"dtype": torch.uint8, "group": 32, "scales": torch.float16},
+  "int4, groups of 128": {"dtype": torch.uint8, "group": 128, "scales": torch.float16},
   "int4, zeros": {"dtype": torch.uint8, "group": 64, "zeros": torch.float32},
   "int8": {"dtype": torch.int8},
   "int8, zeros": {"dtype": torch.int8, "group": 64, "zeros": torch.int8},
@@ -56,12 +58,13 @@ def models(size):
     for dtype in (torch.bfloat16, torch.float16):
       model = layers.Layer(size, 4 * size + 8, bias, norm, activation).to(dtype).eval()
       yield f"layer, {rows} rows, {str(dtype)[6:]}", model, dtype, rows, exactly
-  for name, codes in CODES.items():
+  for rows, (name, codes) in itertools.product((1, 2, 7, 8), CODES.items()):
     for dtype in (torch.bfloat16, torch.float16):
       model = layers.Quantized(size, True, **codes).eval()
       model.norm.to(dtype)
       model.norm.weight.data /= 128  # so that no product of two layers is too large for f16
-      yield f"{name}, {str(dtype)[6:]}", model, dtype, 1, lambda model, x: model.exact(x)
+      text = f"{name}, rows {rows}, {str(dtype)[6:]}"
+      yield text, model, dtype, rows, lambda model, x: model.exact(x)
 
 
 def relative_error(values, right):

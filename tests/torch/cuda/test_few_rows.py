@@ -11,6 +11,7 @@ import torch
 from cuda_numerics import computed
 from husk.cuda import few_rows, few_rows_kernel, pdl
 from husk.cuda.target import Target
+from husk.rows import node as rows_node
 from test_cuda_quantized import E4M3
 from test_cuda_quantized import Layer as Codes
 from torch import nn
@@ -124,7 +125,9 @@ class Quantized(nn.Module):
     ({"dtype": E4M3, "group": 16}, True),
   ],
 )
-def test_values_of_codes(codes, norm, tmp_path):
+def test_values_of_codes(codes, norm, tmp_path, monkeypatch):
+  """Those of the template, which has what no tiles compute."""
+  monkeypatch.setattr(few_rows, "MOST_ROWS_OF_A_TILE", 0)
   model = Quantized(192, norm, **codes).eval()
   x = torch.randn(1, 192, generator=torch.Generator().manual_seed(3)).half()
   found = targets(model, x)
@@ -136,6 +139,105 @@ def test_values_of_codes(codes, norm, tmp_path):
   for value, right in zip(result.values(), exact):
     error = (value.double() - right).norm() / right.norm()
     assert float(error) < torch.finfo(torch.float16).eps
+
+
+@pytest.mark.parametrize(
+  "rows, codes, target, is_tiled",
+  [
+    (1, {"dtype": torch.int8}, "h100", True),
+    (16, {"dtype": torch.int8}, "orin", True),
+    (8, {"dtype": E4M3, "group": 16}, "h100", True),
+    (1, {"dtype": torch.uint8, "group": 96, "zeros": torch.float32}, "h100", True),
+    (16, {"dtype": torch.uint8, "group": 32, "zeros": torch.int8}, "h100", True),
+    (2, {"dtype": torch.uint8, "group": 32, "zeros": torch.float16}, "h100", True),
+    (3, {"dtype": torch.uint8, "group": 32, "zeros": torch.float16}, "h100", None),
+    (17, {"dtype": torch.int8}, "h100", None),
+    (1, {"dtype": torch.uint8, "group": 48}, "h100", None),
+    (1, {"dtype": torch.int8}, "turing", None),
+  ],
+)
+def test_which_codes(rows, codes, target, is_tiled, monkeypatch):
+  """None: the layer keeps the operator for codes."""
+  monkeypatch.setattr(few_rows, "MOST_ROWS", 1)
+  x = torch.randn(rows, 192, dtype=torch.float16)
+  found = few_rows.rewrite(torch.export.export(Codes(64, 192, **codes), (x,)), loaded(target))
+  calls = [node for node in found.graph.nodes if node.target is few_rows.operator()]
+  assert [node.args[11] for node in calls] == ([] if is_tiled is None else [is_tiled])
+
+
+def loaded(target):
+  """A target, or one that has no tensor cores of bf16."""
+  if target != "turing":
+    return Target.load(target)
+  return dataclasses.replace(Target.load("h100"), major=7, minor=5)
+
+
+class Activated(nn.Module):
+  """Codes whose activation is that of a gate, codes with another one, and codes without."""
+
+  def __init__(self):
+    super().__init__()
+    self.layers = nn.ModuleList(Codes(64, 64, torch.int8, seed=seed) for seed in range(4))
+
+  def forward(self, x):
+    gate, up, one, other = (layer(x) for layer in self.layers)
+    return F.silu(gate) * up, F.gelu(one), other + x
+
+
+@pytest.mark.parametrize("rows, calls", [(1, 3), (2, 2)])
+def test_codes_with_activations(rows, calls, monkeypatch):
+  """The template has one row with an activation, which Inductor adds to it."""
+  monkeypatch.setattr(few_rows, "MOST_ROWS", 1)
+  found = targets(Activated(), torch.randn(rows, 64, dtype=torch.float16))
+  parts = {
+    (node.args[7], len(node.args[1]), node.args[10] is not None, node.args[11]) for node in found
+  }
+  wanted = {("silu", 2, False, True), ("", 1, True, True), ("", 1, False, False)}
+  assert len(found) == calls and parts == (
+    wanted if rows == 1 else wanted - {("", 1, False, False)}
+  )
+
+
+@pytest.mark.parametrize(
+  "codes, name",
+  [
+    ({"dtype": torch.int8}, "int8"),
+    ({"dtype": torch.uint8, "group": 32, "scales": torch.float16}, "int4_32"),
+    ({"dtype": E4M3}, "float8_e4m3fn"),
+  ],
+)
+def test_launches_of_codes(codes, name, tmp_path):
+  """A layer of codes is one launch with its norm, its bias and those beside it, which reads
+  constants before it waits."""
+  x = torch.randn(1, 192, dtype=torch.float16)
+  husk.write(Quantized(192, True, **codes), (x,), tmp_path, targets=("cuda:h100",))
+  found = launches(tmp_path)
+  assert [(kernel, grid) for kernel, grid, _ in found] == [
+    (f"few_rows_{name}_f16_1_192_20_33", "5"),
+    (f"few_rows_{name}_f16_1_192_48_48_silu", "6"),
+  ]
+  assert [arguments.count("scales") for *_, arguments in found] == [2, 2]
+  text = (tmp_path / "model.hir").read_text()
+  # The third one converts the bias to f16.
+  assert len(re.findall("^ *launch ", text, re.M)) == 3
+  rows = re.findall(r"^kernel h100_few_rows.*$", text, re.M)
+  assert len(rows) == 2 and all(row.endswith("pdl_wait_first triggers_early") for row in rows)
+
+
+@pytest.mark.parametrize(
+  "k, bits, rows, columns, gate, tiles",
+  [
+    (2048, 8, 1, (8192, 8192), "silu", (32, 4, 4)),
+    (2048, 4, 1, (2048, 512, 512), "", (16, 4, 8)),
+    (8192, 8, 1, (2048,), "", (16, 16, 8)),
+    (8192, 4, 8, (2048,), "", (16, 8, 8)),
+    (8192, 4, 8, (32000,), "", (32, 8, 4)),
+    (16384, 8, 1, (32000,), "", (16, 16, 8)),
+  ],
+)
+def test_tiles_of_codes(k, bits, rows, columns, gate, tiles):
+  found = rows_node._config_of_codes(Target.load("h100"), k, bits, rows, columns, gate)
+  assert tuple(found[name] for name in ("TILE", "WARPS", "DEPTH")) == tiles
 
 
 def test_rows_of_a_model_are_read_once(tmp_path):
@@ -264,10 +366,7 @@ def test_which_rows(rows, dtype, target, is_ours, monkeypatch):
   monkeypatch.setattr(few_rows, "MOST_ROWS", 1)
   model = nn.Linear(64, 64, dtype=dtype)
   exported = torch.export.export(model, (torch.randn(rows, 64, dtype=dtype),))
-  of_target = Target.load("h100" if target == "turing" else target)
-  if target == "turing":
-    of_target = dataclasses.replace(of_target, major=7, minor=5)
-  program = few_rows.rewrite(exported, of_target)
+  program = few_rows.rewrite(exported, loaded(target))
   assert is_ours == any(node.target is few_rows.operator() for node in program.graph.nodes)
 
 

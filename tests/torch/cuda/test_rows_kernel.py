@@ -137,15 +137,15 @@ def test_values(name):
 
 # (what is wrong, the case that finds it)
 MISTAKES = [
-  ("(pid - tiles) * TILE + row, columns - 1", "pid * TILE + row, columns - 1", "two weights"),
-  ("gl.where(pid >= T2, w2, w)", "gl.where(pid >= T2, w1, w)", "three weights"),
+  ("first = (pid - tiles) * TILE", "first = pid * TILE", "two weights"),
+  ("gl.where(number >= 2, three, one)", "gl.where(number >= 2, two, one)", "three weights"),
   ("number == 3", "number == 2", "biases of some"),
   ("mask=k < K - step * STEP", "mask=k < K", "a part of a step"),
   ("out + before * ROWS", "out + before", "two weights"),
   ("(column < columns) & (row < ROWS)", "column < columns", "two rows"),
   ("squares += _squares(x1)", "squares = _squares(x1)", "a norm with a weight"),
   ("column % HALF, N0, column >= HALF", "column % HALF, N0, column < HALF", "a gate with a bias"),
-  ("row + k * 0 < HALF", "row + k * 0 < HALF - 1", "silu"),
+  ("row + far * 0 < HALF", "row + far * 0 < HALF - 1", "silu"),
   ("mma_v2(a1, x1, sums)", "mma_v2(a0, x1, sums)", "two steps"),
   ("a2 = _read(weights, k, first + 6", "a2 = _read(weights, k, first + 5", "seven steps"),
 ]
@@ -155,6 +155,6 @@ MISTAKES = [
 def test_a_mistake_is_found(right, wrong, case):
   assert TEXT.count(right) == 1
   try:
-    assert error(TEXT.replace(right, wrong), **CASES[case]) > 1
+    assert not error(TEXT.replace(right, wrong), **CASES[case]) <= 1
   except (AssertionError, IndexError) as found:
     assert "error(" not in str(found)

@@ -23,9 +23,15 @@ of one partition and overflow of 32-bit numbers are not modelled."""
 import builtins
 import types
 
+import numpy
+import ptx
 import torch
 from gluon_machine import Machine
 from gluon_values import KINDS, Block, Either, Pointer, Scalar, plain
+
+# Ints of so many bytes: those of torch, and of NumPy.
+_BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32}
+_NUMPY = {1: numpy.int8, 2: numpy.int16}
 
 
 def stand_ins(machine):
@@ -38,8 +44,12 @@ def stand_ins(machine):
     assert condition
 
   def products(a, b, acc):
-    assert a.data.dtype == b.data.dtype and acc.data.dtype == torch.float32
-    return Block(acc.data + a.data.float() @ b.data.float())
+    assert a.data.dtype == b.data.dtype
+    kind = torch.int32 if a.data.dtype == torch.int8 else torch.float32
+    assert acc.data.dtype == kind
+    # Sums of a million products of ints are exact in f64.
+    wide = torch.float64 if kind == torch.int32 else kind
+    return Block(acc.data + (a.data.to(wide) @ b.data.to(wide)).to(kind))
 
   def choose(if_, one, other):
     if not isinstance(if_, Block):
@@ -60,6 +70,19 @@ def stand_ins(machine):
       )
 
     return larger_or_smaller
+
+  def instructions(text, constraints, values, dtype, is_pure, pack):
+    """Instructions for `pack` elements at a time, which are next to each other in the last
+    dimension."""
+    kinds = [kind.of for kind in (dtype if isinstance(dtype, tuple) else (dtype,))]
+    tensors = torch.broadcast_tensors(*(value.data for value in values))
+    assert is_pure and tensors[0].shape[-1] % pack == 0
+    bits = [one.contiguous().view(_BITS[one.itemsize]).numpy() for one in tensors]
+    results = ptx.elementwise(
+      text, constraints, bits, [_NUMPY[kind.itemsize] for kind in kinds], pack
+    )
+    blocks = [Block(torch.from_numpy(result).view(kind)) for result, kind in zip(results, kinds)]
+    return tuple(blocks) if isinstance(dtype, tuple) else blocks[0]
 
   gl = types.SimpleNamespace(
     **KINDS,
@@ -82,8 +105,10 @@ def stand_ins(machine):
     rsqrt=lambda x: Block(x.data.rsqrt()),
     reshape=lambda x, shape: Block(x.data.reshape(shape)),
     permute=lambda x, order: Block(x.data.permute(order)),
+    join=lambda x, y: Block(torch.stack([x.data, y.data], -1)),
     split=lambda x: tuple(map(Block, x.data.unbind(-1))),
     static_assert=check,
+    inline_asm_elementwise=instructions,
     load=machine.load,
     log2=lambda x: Block(x.data.log2()),
     max=lambda x, axis: Block(x.data.amax(axis)),
@@ -93,6 +118,8 @@ def stand_ins(machine):
     BlockedLayout=anything,
     SliceLayout=anything,
     DotOperandLayout=anything,
+    DistributedLinearLayout=anything,
+    SwizzledSharedLayout=anything,
   )
   mbarrier = types.SimpleNamespace(
     MBarrierLayout=lambda: "barriers",

@@ -77,9 +77,34 @@ class Tile:
     return view
 
 
+class Slice:
+  """A part of shared memory of a block without partitions, whose threads wait for each other
+  between a store and a load, as the compiler makes them."""
+
+  def __init__(self, data):
+    self.data = data
+
+  def slice(self, first, count, dim):
+    assert first + count <= self.data.shape[dim]
+    return Slice(self.data.narrow(dim, first, count))
+
+  def load(self, layout):
+    return Block(self.data.clone())
+
+  def store(self, value):
+    assert value.data.dtype == self.data.dtype and value.shape == tuple(self.data.shape)
+    self.data.copy_(value.data)
+
+
 class Shared:
-  def __init__(self, parts):
-    self.parts = parts
+  def __init__(self, parts, whole=None):
+    self.parts, self.whole = parts, whole
+
+  def store(self, value):
+    Slice(self.whole).store(value)
+
+  def slice(self, first, count, dim):
+    return Slice(self.whole).slice(first, count, dim)
 
   def index(self, i):
     if not 0 <= i < len(self.parts):
@@ -230,9 +255,10 @@ class Machine:
     self.bytes += torch.Size(shape).numel() * kind.of.itemsize
     assert self.bytes <= SHARED_BYTES, f"{self.bytes} bytes of shared memory"
     self.allocated += 1
-    nothing = torch.full(shape, float("nan"), dtype=kind.of)
+    nothing = torch.full(shape, float("nan") if kind.of.is_floating_point else 99, dtype=kind.of)
     return Shared(
-      [Tile(f"part {i} of shared memory {self.allocated}", part) for i, part in enumerate(nothing)]
+      [Tile(f"part {i} of shared memory {self.allocated}", part) for i, part in enumerate(nothing)],
+      nothing,
     )
 
   def copy(self, to, pointer, mask=None):

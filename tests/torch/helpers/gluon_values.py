@@ -14,7 +14,8 @@ class Kind:
 
 
 KINDS = {
-  name: Kind(getattr(torch, name)) for name in ("int32", "int64", "float16", "bfloat16", "float32")
+  name: Kind(getattr(torch, name))
+  for name in ("uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32")
 }
 
 
@@ -33,9 +34,17 @@ class Block:
     self.data = data
 
   shape = property(lambda self: tuple(self.data.shape))
+  type = types.SimpleNamespace(layout=None)
 
-  def to(self, kind):
+  def to(self, kind, bitcast=False):
+    if bitcast:
+      return Block(self.data.contiguous().view(kind.of))
+    if self.data.dtype == torch.int32 and kind.of == torch.int8:
+      return Block(self.data.contiguous().view(torch.int8)[..., ::4])
     return Block(self.data.to(kind.of))
+
+  def __rshift__(self, bits):
+    return Block(self.data >> bits)
 
   def __getitem__(self, at):
     return Block(self.data[at])

@@ -82,6 +82,7 @@ _OPERATIONS = {
   "mov.b32": lambda a: a,
   "prmt.b32": _permuted,
   "shr.u32": lambda a, b: a >> b,
+  "shl.b32": lambda a, b: a << b,
   "and.b32": lambda a, b: a & b,
   "lop3.b32": _logic,
   "fma.rn.bf16x2": _of_pairs(bf16_to_float, _float_to_bf16),

@@ -1,6 +1,6 @@
 """Linear layers of few rows, whose weights are floats or codes (quantized/codes.py): the decoding
-of a language model. This page is about one row; what it finds for 2 to 16 rows goes to the kernel
-of rows/kernel.py, with the residual that follows.
+of a language model. This page is about one row of floats; 2 to 16 rows and most layers of codes go
+to the kernels of rows/kernel.py, with the residual that follows.
 
 Such a layer takes the time in which its weights are read. Inductor makes a reduction of each one,
 and recomputes in each of its blocks what makes the rows. Here
@@ -11,11 +11,11 @@ and recomputes in each of its blocks what makes the rows. Here
 - a thread has read all its elements of the weights before it waits for the kernel that makes the
   rows (pdl.py), and the next kernel starts as soon as its blocks find room.
 
-What follows is fused into the kernel. Codes become numbers as in quantized.py, and their scales are
-multiplied with sums. On an H200 a chain of such layers in bf16, with the sizes of Llama 3.2 1B,
-took 1.25 times as long as a read of its weights, and 1.42 times if each kernel waits first. A whole
-step of that decoder takes 1.47 times as long (tests/gpu/decoder.py), with attention as in
-attention/step.py; before, it took 2.33.
+What follows is fused into the kernel. Codes that rows/kernel.py does not have become numbers as in
+quantized.py, and their scales are multiplied with sums. On an H200 a chain of such layers in bf16,
+with the sizes of Llama 3.2 1B, took 1.25 times as long as a read of its weights, and 1.42 times if
+each kernel waits first. A whole step of that decoder takes 1.47 times as long
+(tests/gpu/decoder.py), with attention as in attention/step.py; before, it took 2.33.
 
 `rewrite` puts `husk::few_rows` into a program before torch decomposes anything."""
 
@@ -64,11 +64,13 @@ def operator() -> Any:
   a gate, there are two weights, whose result is that of the activation of the first one times that
   of the second. `eps` is below 0 if the rows have no norm; `norm` is the norm's weight. If weights
   are codes, each has scales and may have zeros, as those of husk::linear_quantized; `bits` is 0 if
-  they are floats. `residual` is added to the result of one weight; Inductor adds it to one row."""
+  they are floats. `is_tiled` says whether tiles of tensor cores compute the result (rows). Then
+  `residual` is added to the result of one weight; otherwise Inductor adds it."""
   return own_operators.define(
     "few_rows",
     "Tensor input, Tensor[] weights, Tensor[] scales, Tensor[] zeros, Tensor?[] biases, "
-    "Tensor? norm, float eps, str gate, int bits, int group, Tensor? residual=None",
+    "Tensor? norm, float eps, str gate, int bits, int group, Tensor? residual=None, "
+    "bool is_tiled=False",
     _fake,
   )
 
@@ -85,6 +87,7 @@ def _fake(
   bits: int,
   group: int,
   residual: torch.Tensor | None = None,
+  is_tiled: bool = False,
 ) -> torch.Tensor:
   outer = input.shape[:-1]
   if gate or len(weights) == 1:
@@ -117,6 +120,7 @@ class _Layer:
   zeros: torch.fx.Node | None = None
   bits: int = 0
   group: int = 0
+  is_tiled: bool = False
 
   @property
   def kind(self) -> tuple[Any, ...]:
@@ -125,7 +129,7 @@ class _Layer:
       None if each is None else each.meta["val"].dtype
       for each in (self.weight, self.scales, self.zeros)
     ]
-    return (self.input, *dtypes, self.bits, self.group)
+    return (self.input, *dtypes, self.bits, self.group, self.is_tiled)
 
   @property
   def elements(self) -> int:
@@ -173,27 +177,35 @@ def _layer(node: torch.fx.Node, target: Target) -> _Layer | None:
     layer.weight.op in ("placeholder", "get_attr")
     and isinstance(rows, int)
     and rows > 0
-    and (rows <= MOST_ROWS or _is_for_tiles(rows, k, layer, target))
     and all(isinstance(size, int) for size in (*weight.shape, k))
     and len(dtypes) == 1
     and (layer.bias is None or layer.bias.meta["val"].shape == weight.shape[:1])
     and weight.is_contiguous()
     and k % 8 == 0
-    and few_rows_kernel.warps(k, 1, layer.itemsize) <= few_rows_kernel.MOST_WARPS
   )
-  return layer if is_supported else None
+  if not is_supported:
+    return None
+  if _is_for_tiles(layer, target):
+    return dataclasses.replace(layer, is_tiled=True)
+  has_warps = few_rows_kernel.warps(k, 1, layer.itemsize) <= few_rows_kernel.MOST_WARPS
+  return layer if rows <= MOST_ROWS and has_warps else None
 
 
-def _is_for_tiles(rows: int, k: Any, layer: _Layer, target: Target) -> bool:
+def _is_for_tiles(layer: _Layer, target: Target) -> bool:
   """Whether tiles of tensor cores compute a layer, of which compute capability 8.0 has those of
-  bf16."""
+  bf16. Inductor makes one kernel of an activation and the product before it, and tiles have
+  activations of gates only."""
+  if target.capability < 80 or layer.elements > _MOST_ELEMENTS_OF_A_TILE:
+    return False
+  if layer.bits:
+    is_alone = _is_activated(layer) and _gate(layer.node) is None
+    # With more than two rows, numbers less zeros are rounded.
+    is_exact = layer.zeros is None or not layer.zeros.meta["val"].dtype.is_floating_point
+    most = MOST_ROWS_OF_A_TILE if is_exact else min(2, MOST_ROWS_OF_A_TILE)
+    return layer.rows <= most and not is_alone
   return (
-    rows <= MOST_ROWS_OF_A_TILE
-    and layer.bits == 0
-    and isinstance(k, int)
-    and k <= _MOST_ELEMENTS_OF_A_TILE
+    MOST_ROWS < layer.rows <= MOST_ROWS_OF_A_TILE
     and str(layer.weight.meta["val"].dtype) in _DTYPES_OF_TILES
-    and target.capability >= 80
   )
 
 
@@ -268,15 +280,13 @@ def _with_gates(layers: list[_Layer]) -> Iterator[_Group]:
       continue
     pair = [layer, left[gate.other]]
     shapes = {each.weight.meta["val"].shape for each in pair}
-    if (
-      len(shapes) == 1
-      and few_rows_kernel.warps(layer.elements, 2, layer.itemsize) <= few_rows_kernel.MOST_WARPS
-    ):
+    warps = few_rows_kernel.warps(layer.elements, 2, layer.itemsize)
+    if len(shapes) == 1 and (layer.is_tiled or warps <= few_rows_kernel.MOST_WARPS):
       for each in pair:
         del left[each.node]
       yield _Group(pair, gate)
-  rest = [layer for layer in left.values() if layer.rows <= MOST_ROWS or not _is_activated(layer)]
-  most = len(rest) if layers[0].rows <= MOST_ROWS else MOST_WEIGHTS
+  rest = [layer for layer in left.values() if not layer.is_tiled or not _is_activated(layer)]
+  most = MOST_WEIGHTS if layers[0].is_tiled else len(rest)
   for begin in range(0, len(rest), max(most, 1)):
     yield _Group(rest[begin : begin + most])
 
@@ -320,14 +330,14 @@ def _replace(graph: torch.fx.Graph, order: Order, group: _Group) -> None:
   norm = norm_of(shapes.rows_below(first.input))
   if norm is not None and (
     order.is_written_between(norm.first, first.node)
-    # The weight of the norm is read in pairs, as the rows are, if codes have 4 bits.
+    # The kernels of codes multiply rows and the weight of the norm by instructions for one dtype.
     or norm.scale is not None
-    and first.bits == 4
+    and (first.bits == 4 or first.bits and first.is_tiled)
     and norm.scale.meta["val"].dtype != first.input.meta["val"].dtype
   ):
     norm = None
-  # Inductor adds what follows one row, and what follows several layers.
-  has_residual = len(group.layers) == 1 and first.rows > MOST_ROWS
+  # Inductor adds what follows layers that no tiles compute, and what follows several layers.
+  has_residual = len(group.layers) == 1 and first.is_tiled
   chain = Chain(first.node, order, {"residual": parts.residual} if has_residual else {})
   input = first.input
   if norm is not None:
@@ -348,6 +358,7 @@ def _replace(graph: torch.fx.Graph, order: Order, group: _Group) -> None:
     first.bits,
     first.group,
     chain.parts.get("residual"),
+    first.is_tiled,
   )
   with graph.inserting_before(chain.last):
     call = graph.call_function(operator(), args)

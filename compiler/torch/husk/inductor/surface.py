@@ -936,15 +936,16 @@ SURFACE: dict[str, tuple[Names, ...]] = {
       of="TensorDescriptor",
     ),
   ),
-  "triton.experimental.gluon": (uses("jit", "a kernel in Gluon"),),
+  "triton.experimental.gluon": (uses("constexpr_function jit", "a kernel in Gluon"),),
   "triton.experimental.gluon._runtime": (
     uses("GluonASTSource", "a kernel in Gluon that Triton compiles"),
   ),
   "triton.experimental.gluon.language": (
     uses(
-      "BlockedLayout DotOperandLayout NVMMADistributedLayout NVMMASharedLayout SliceLayout"
-      " allocate_shared_memory arange cdiv constexpr convert_layout exp exp2 float32 full"
-      " int64 load log2 max maximum minimum num_programs permute program_id reshape rsqrt"
+      "BlockedLayout DistributedLinearLayout DotOperandLayout NVMMADistributedLayout"
+      " NVMMASharedLayout SliceLayout SwizzledSharedLayout allocate_shared_memory arange cdiv"
+      " constexpr convert_layout exp exp2 float32 full inline_asm_elementwise int16 int32 int64"
+      " int8 join load log2 max maximum minimum num_programs permute program_id reshape rsqrt"
       " split static_assert static_range store sum warp_specialize where",
       "the language",
     ),

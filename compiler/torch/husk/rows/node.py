@@ -1,4 +1,4 @@
-"""Inductor's node for linear layers of 2 to 16 rows, and its launch (rows/kernel.py)."""
+"""Inductor's node for linear layers of few rows, and its launch (rows/kernel.py)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from typing import Any
 
 from .. import hir
 from ..cuda import few_rows, few_rows_kernel
+from ..cuda.quantized import name_of
 from ..cuda.target import Target
 from ..inductor.lines import InductorObject, NodeLine
 from ..launches.call import Call, Memory, backend_of, kind_of
 from ..lower import extern
 from ..lower.body import Body
 from ..lower.nodes import IrNode
+from . import unpacking
 
 _FILE = pathlib.Path(__file__).parent / "kernel.py"
 # The rows of the weights of a tile: the larger one if it makes so many tiles for each
@@ -25,6 +27,10 @@ _LEAST_TILES = 3
 # The elements of a row from which a block has twice as many warps. On an H200, 2,048 elements were
 # read faster by 4 warps, and 8,192 by 8.
 _LONG = 4096
+# The bytes of codes of a row from which a block has more warps. With 16 for one row, all that a
+# block reads is on its way before the wait. On an H200, a step of a decoder with 8 layers took 184
+# us so with int4, and 193 with 8; with int8 222 and 220.
+_LONG_OF_CODES = 2048
 
 
 @functools.cache
@@ -33,21 +39,22 @@ def _node_class() -> Any:
   from torch._inductor.virtualized import V
 
   class FewRows(ir.ExternKernel):
-    """Linear layers of the same rows, which are the first of `inputs`. Places in `inputs` are those
-    of the norm's weight, the residual, and the biases; None for those that are not there."""
+    """Linear layers of the same rows. `places` are places in `inputs` by names of the kernel's
+    parameters. `bits` and `group` are those of codes, or 0."""
 
     def __init__(
       self,
       inputs: Sequence[InductorObject],
-      weights: int,
       places: dict[str, int],
       eps: float,
       gate: str,
+      bits: int,
+      group: int,
     ) -> None:
       super().__init__(
         None, ir.MultiOutputLayout(device=inputs[0].get_device()), self.unwrap_storage(inputs)
       )
-      self.weights, self.places, self.eps, self.gate = weights, places, eps, gate
+      self.places, self.eps, self.gate, self.bits, self.group = places, eps, gate, bits, group
       self.outputs: list[InductorObject] = []
       self.name = V.graph.register_buffer(self)
       V.graph.register_operation(self)
@@ -82,28 +89,34 @@ def _lowered(
   bits: int,
   group: int,
   residual: InductorObject | None = None,
+  is_tiled: bool = False,
 ) -> InductorObject:
   from torch._inductor import ir
 
   *outer, _ = map(int, input.get_size())
   rows = math.prod(outer)
-  if rows <= few_rows.MOST_ROWS:
+  if not is_tiled:
     return few_rows_kernel.lowered(
       target, input, weights, scales, zeros, biases, norm, eps, gate, bits, group
     )
   operands = {
+    "x": input,
     "scale": norm,
     "residual": residual,
-    **{f"b{number}": bias for number, bias in enumerate(biases)},
+    **{
+      f"{letter}{number}": tensor
+      for letter, tensors in (("w", weights), ("s", scales), ("z", zeros), ("b", biases))
+      for number, tensor in enumerate(tensors)
+    },
   }
-  places: dict[str, int] = {}
-  nodes = [input, *weights]
-  for name, tensor in operands.items():
-    if tensor is not None:
-      places[name] = len(nodes)
-      nodes.append(tensor)
-  nodes = [ir.ExternKernel.require_contiguous(ir.ExternKernel.realize_input(one)) for one in nodes]
-  node = _node_class()(nodes, len(weights), places, eps, gate)
+  found = {name: tensor for name, tensor in operands.items() if tensor is not None}
+  nodes = [
+    ir.ExternKernel.require_contiguous(ir.ExternKernel.realize_input(one)) for one in found.values()
+  ]
+  if bits == 4:
+    nodes = [_in_pairs(one) if name in ("x", "scale") else one for name, one in zip(found, nodes)]
+  places = {name: place for place, name in enumerate(found)}
+  node = _node_class()(nodes, places, eps, gate, bits, group)
   columns = [int(weight.get_size()[0]) for weight in weights]
   is_single = bool(gate) or len(weights) == 1
   size: list[Any] = [*outer, columns[0]] if is_single else [rows * sum(columns)]
@@ -114,64 +127,114 @@ def _lowered(
   return ir.TensorBox.create(node.outputs[0])
 
 
+def _in_pairs(rows: InductorObject) -> InductorObject:
+  """Rows, or a copy of them if their first pair of elements may not begin where a word does."""
+  from torch._inductor import ir
+  from torch._inductor.virtualized import V
+
+  is_even = V.graph.sizevars.statically_known_multiple_of(rows.get_layout().offset, 2)
+  return rows if is_even else ir.ExternKernel.copy_input(rows)
+
+
 def launch(body: Body, node: IrNode) -> None:
   """Writes the launch of a FewRows node."""
   (output,) = node.outputs
   extern.declared(body, None, output)
-  input, *weights = node.inputs[: 1 + node.weights]
+  input = node.operand("x")
   *outer, k = map(int, input.get_size())
   rows = math.prod(outer)
-  columns = [int(weight.get_size()[0]) for weight in weights]
-  call = Call(body, "few_rows", _FILE)
-
-  def pass_pointer(name: str, tensor: IrNode | None) -> None:
+  numbers = range(few_rows.MOST_WEIGHTS)
+  weights = [node.operand(f"w{number}") for number in numbers]
+  columns = [int(weight.get_size()[0]) for weight in weights if weight is not None]
+  call = Call(body, "few_rows_codes" if node.bits else "few_rows", _FILE)
+  # The types of elements that a kernel does not read as what they are.
+  kinds: dict[str, str] = {f"w{number}": "i8" for number in numbers} if node.bits else {}
+  if node.bits == 4:
+    kinds |= {"x": "i32", "scale": "i32"}
+  letters = "wszb" if node.bits else "wb"
+  for name in (
+    "x",
+    "scale",
+    "residual",
+    *(f"{one}{number}" for one in letters for number in numbers),
+  ):
+    tensor = node.operand(name)
     if tensor is None:
       call.constant(**{name: None})
     else:
-      call.pointer(name, Memory.of(body, tensor), kind_of(tensor))
-
-  pass_pointer("x", input)
-  for name in ("scale", "residual", *(f"b{number}" for number in range(few_rows.MOST_WEIGHTS))):
-    pass_pointer(name, node.operand(name))
-  for number in range(few_rows.MOST_WEIGHTS):
-    pass_pointer(f"w{number}", weights[number] if number < len(weights) else None)
-    call.constant(**{f"N{number}": columns[number] if number < len(weights) else 0})
+      call.pointer(name, Memory.of(body, tensor), kinds.get(name) or kind_of(tensor))
   call.pointer("out", Memory.of(body, output), kind_of(output))
   call.constant(
+    **{f"N{number}": count for number, count in zip(numbers, [*columns, 0, 0, 0, 0])},
     EPS=float(node.eps),
     K=k,
     ROWS=rows,
-    ROWS_WIDTH=8 if rows <= 8 else 16,
     GATE=node.gate,
   )
-  processors = backend_of(body).target.multi_processor_count
-  tile = next(
-    (one for one in _TILES if _blocks(one, columns, node.gate) >= _LEAST_TILES * processors),
-    _TILES[-1],
-  )
-  warps = 4 if k <= _LONG else 8
-  # The elements of a step that a thread has: 64 of the weights, and 32 of the rows.
-  width = 128 * _TILES[-1] // tile if rows <= 8 else 64
+  target = backend_of(body).target
+  if node.bits:
+    codes, kind = (name_of(one.get_dtype()) for one in (weights[0], input))
+    call.constant(
+      BITS=node.bits,
+      GROUP=node.group,
+      NUMBERS=_numbers(node, codes, kind, rows, node.group < k),
+      ORDER=unpacking.order(node.bits),
+      SCALED=unpacking.scaled(node.bits, kind),
+      IN_DIGITS=rows == 1 and codes != "float8_e4m3fn",
+    )
+    config = _config_of_codes(target, k, node.bits, rows, columns, node.gate)
+    variant = "int4" if node.bits == 4 else codes
+    variant += f"_{node.group}" * (node.group < k)
+  else:
+    call.constant(ROWS_WIDTH=8 if rows <= 8 else 16)
+    config = _config(target, k, rows, columns, node.gate)
+    variant = ""
   name = "_".join(
-    ["few_rows", hir.dtype(output.get_dtype()), str(rows), str(k), *map(str, columns)]
-    + ([node.gate] if node.gate else [])
+    filter(
+      None,
+      ["few_rows", variant, hir.dtype(output.get_dtype()), str(rows), str(k)]
+      + [str(count) for count in columns]
+      + [node.gate],
+    )
   )
   call.launch(
     name,
-    [
-      {
-        "TILE": tile,
-        "WARPS": warps,
-        "WIDTH": width,
-        "num_warps": warps,
-        "num_stages": 1,
-        "maxnreg": None,
-      }
-    ],
+    [{"maxnreg": None, **config, "num_warps": config["WARPS"], "num_stages": 1}],
     ("blocks", "1", "1"),
-    {"blocks": _blocks(tile, columns, node.gate)},
+    {"blocks": _blocks(config["TILE"], columns, node.gate)},
     body.origin(output),
   )
+
+
+def _numbers(node: IrNode, codes: str, kind: str, rows: int, has_groups: bool) -> str:
+  """The instructions for codes, which have scales with more than two rows."""
+  has_zeros = node.operand("z0") is not None
+  if rows > 2 and (has_groups or has_zeros):
+    return unpacking.scaled_numbers(node.bits, codes, kind, has_zeros)
+  return unpacking.numbers(node.bits, codes, kind)
+
+
+def _config(target: Target, k: int, rows: int, columns: Sequence[int], gate: str) -> dict[str, int]:
+  """The tiles of weights that are floats."""
+  processors = target.multi_processor_count
+  tile = next(
+    (one for one in _TILES if _blocks(one, columns, gate) >= _LEAST_TILES * processors), _TILES[-1]
+  )
+  # The elements of a step that a thread has: 64 of the weights, and 32 of the rows.
+  width = 128 * _TILES[-1] // tile if rows <= 8 else 64
+  return {"TILE": tile, "WARPS": 4 if k <= _LONG else 8, "WIDTH": width}
+
+
+def _config_of_codes(
+  target: Target, k: int, bits: int, rows: int, columns: Sequence[int], gate: str
+) -> dict[str, int]:
+  """The tiles of weights of codes."""
+  is_long = k * bits // 8 > _LONG_OF_CODES
+  is_large = _blocks(32, columns, gate) >= _LEAST_TILES * target.multi_processor_count
+  # A thread keeps 32 elements of one row at most beside a large tile.
+  if is_large and k <= 8192:
+    return {"TILE": 32, "WARPS": 8 if is_long else 4, "DEPTH": 4}
+  return {"TILE": 16, "WARPS": 4 if not is_long else 16 if rows == 1 else 8, "DEPTH": 8}
 
 
 def _blocks(tile: int, columns: Sequence[int], gate: str) -> int:
