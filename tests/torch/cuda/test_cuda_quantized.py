@@ -9,7 +9,7 @@ import ptx
 import pytest
 import torch
 from cuda_numerics import computed
-from husk.cuda import quantized
+from husk.cuda import formats, quantized
 from husk.cuda.target import Target
 from husk.quantized.operator import numbers, operator
 from torch import nn
@@ -174,7 +174,7 @@ def test_layers_that_read_the_same_memory_as_other_rows(tmp_path):
     close(layer, value, part, part.shape[0])
 
 
-@pytest.mark.parametrize("format", quantized.FORMATS, ids=lambda one: one.dtype)
+@pytest.mark.parametrize("format", formats.FORMATS, ids=lambda one: one.dtype)
 @pytest.mark.parametrize("kind", ["bfloat16", "float16"])
 def test_the_numbers_of_all_codes_are_exact(format, kind):
   text = re.search(r'"\{ (.*) \}"', format.call(kind))[1]
@@ -241,7 +241,7 @@ def test_tiles_fill_the_multiprocessors():
 
 
 def test_tiles_in_shared_memory_fit_and_fill_the_multiprocessors():
-  (four, eight, _) = quantized.FORMATS
+  (four, eight, _) = formats.FORMATS
   h100 = Target.load("h100")
   chosen = [
     quantized.shared_tiles(h100, four, rows, 4096, 4096, 32) for rows in (2, 32, 64, 96, 256, 1024)

@@ -1,5 +1,5 @@
 """The kernels of linear layers of few rows (few_rows.py): which tiles they take, their source, and
-their lowering. Codes become numbers as in quantized.py."""
+their lowering. Codes become numbers as in formats.py."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from ..inductor import torch_compat
 from ..inductor.lines import InductorObject
-from . import pdl, quantized
+from . import formats, pdl
 from .target import Target
 
 # The most elements of the weights that a thread reads at once, if they have 16 bits or less, and
@@ -71,7 +71,7 @@ def pieces_of_row(size: int, least: int) -> list[tuple[int, int]]:
 @dataclasses.dataclass(frozen=True)
 class _Kind:
   """What a template is made for: the sizes of the weights, and what the launch computes. `codes` is
-  the place of the kind of codes in quantized.FORMATS, `dtype` that of the rows."""
+  the place of the kind of codes in formats.FORMATS, `dtype` that of the rows."""
 
   k: int
   columns: tuple[int, ...]
@@ -116,7 +116,7 @@ class _Kind:
       "norm" * self.has_norm,
       "scale" * self.has_scale,
       self.gate,
-      "" if self.codes is None else quantized.FORMATS[self.codes].dtype,
+      "" if self.codes is None else formats.FORMATS[self.codes].dtype,
       str(self.group or ""),
       "zeros" * self.has_zeros,
       str(self.rows),
@@ -247,9 +247,9 @@ def _row_of_floats(kind: _Kind, row: int) -> Iterator[str]:
 # Codes
 
 
-def _format(kind: _Kind) -> quantized.Format:
+def _format(kind: _Kind) -> formats.Format:
   assert kind.codes is not None
-  return quantized.FORMATS[kind.codes]
+  return formats.FORMATS[kind.codes]
 
 
 def _lines(kind: _Kind) -> list[tuple[int, int]]:
@@ -292,7 +292,7 @@ def _row_of_codes(kind: _Kind, row: int) -> Iterator[str]:
     added = "+" if number else ""
     if found.bits == 4:
       yield f"x = tl.load(X.to(tl.pointer_type(tl.int32)) + ({row * kind.k // 2} + k{number}))"
-      yield f"even, odd = {quantized.pairs(kind.dtype)}"
+      yield f"even, odd = {formats.pairs(kind.dtype)}"
     else:
       yield f"x = tl.load(X + ({row * kind.k} + k{number}))"
     for part in parts:
@@ -302,7 +302,7 @@ def _row_of_codes(kind: _Kind, row: int) -> Iterator[str]:
       yield f"square {added}= tl.sum(tl.sum({squares}, 1), 0)"
     if kind.has_scale and found.bits == 4:
       yield f"x = tl.load(G.to(tl.pointer_type(tl.int32)) + k{number})"
-      yield f"even_scale, odd_scale = {quantized.pairs(kind.dtype)}"
+      yield f"even_scale, odd_scale = {formats.pairs(kind.dtype)}"
       for part in parts:
         yield f"{part} *= {part}_scale.to(tl.float32)"
     elif kind.has_scale:
@@ -369,8 +369,8 @@ def lowered(
     norm is not None,
     gate,
     rows,
-    quantized.name_of(input.get_dtype()),
-    quantized.place_of_format(bits, weights[0].get_dtype()) if bits else None,
+    formats.name_of(input.get_dtype()),
+    formats.place_of_format(bits, weights[0].get_dtype()) if bits else None,
     group,
     bool(zeros),
   )

@@ -26,14 +26,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import re
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..inductor import torch_compat
 from ..inductor.lines import InductorObject
 from ..quantized.operator import Call, operator
+from . import formats
 from .target import Target
 
 if TYPE_CHECKING:
@@ -46,155 +46,18 @@ _FEW_ROWS = {4: 1, 8: 16}
 # The most rows of it otherwise.
 _MOST_ROWS_OF_PARTS = 64
 
-# Instructions of PTX that turn the word $WORD, of four bytes, into exact numbers. Each result has
-# two: $0 and $1 those of the four bytes, or of their low halves, and then $2 and $3 those of the
-# high ones.
-#
-# The lowest bits of a float of 16 bits count in ones if its exponent is that of 2^7 (bf16) or of
-# 2^10 (f16). So a code of 4 bits that is put there is a float, less a constant.
-_FOUR_BITS_IN_BF16 = """
-.reg .b32 a, b, c, d, one, offset;
-mov.b32 one, 0x3f803f80; mov.b32 offset, 0xc308c308;
-prmt.b32 a, $WORD, 0, 0x4140; prmt.b32 b, $WORD, 0, 0x4342;
-shr.u32 c, a, 4; shr.u32 d, b, 4;
-lop3.b32 a, a, 0x000f000f, 0x43004300, 0xea; lop3.b32 b, b, 0x000f000f, 0x43004300, 0xea;
-lop3.b32 c, c, 0x000f000f, 0x43004300, 0xea; lop3.b32 d, d, 0x000f000f, 0x43004300, 0xea;
-fma.rn.bf16x2 $0, a, one, offset; fma.rn.bf16x2 $1, b, one, offset;
-fma.rn.bf16x2 $2, c, one, offset; fma.rn.bf16x2 $3, d, one, offset;
-"""
-# The high halves stay where they are, and count 16 times as much.
-_FOUR_BITS_IN_F16 = """
-.reg .b32 a, b, c, d, one, offset, part, high;
-mov.b32 one, 0x3c003c00; mov.b32 offset, 0xe408e408;
-mov.b32 part, 0x2c002c00; mov.b32 high, 0xd480d480;
-prmt.b32 a, $WORD, 0, 0x4140; prmt.b32 b, $WORD, 0, 0x4342;
-lop3.b32 c, a, 0x00f000f0, 0x64006400, 0xea; lop3.b32 d, b, 0x00f000f0, 0x64006400, 0xea;
-lop3.b32 a, a, 0x000f000f, 0x64006400, 0xea; lop3.b32 b, b, 0x000f000f, 0x64006400, 0xea;
-fma.rn.f16x2 $0, a, one, offset; fma.rn.f16x2 $1, b, one, offset;
-fma.rn.f16x2 $2, c, part, high; fma.rn.f16x2 $3, d, part, high;
-"""
-# The lower 7 bits of an int8 are such a number. Its sign is put where the exponent has its lowest
-# bit, so that it makes 128 or 256, which is subtracted.
-_INT8_IN_BF16 = """
-.reg .b32 a, b, c, d, minus;
-mov.b32 minus, 0xbf80bf80;
-prmt.b32 a, $WORD, 0, 0x4140; prmt.b32 b, $WORD, 0, 0x4342;
-lop3.b32 c, a, 0x00800080, 0x43004300, 0xea; lop3.b32 d, b, 0x00800080, 0x43004300, 0xea;
-lop3.b32 a, a, 0x007f007f, 0x43004300, 0xea; lop3.b32 b, b, 0x007f007f, 0x43004300, 0xea;
-fma.rn.bf16x2 $0, c, minus, a; fma.rn.bf16x2 $1, d, minus, b;
-"""
-# An int8 whose sign is turned is larger by 128 and has no sign.
-_INT8_IN_F16 = """
-.reg .b32 a, b, one, offset;
-mov.b32 one, 0x3c003c00; mov.b32 offset, 0xe480e480;
-prmt.b32 a, $WORD, 0, 0x4140; prmt.b32 b, $WORD, 0, 0x4342;
-lop3.b32 a, a, 0x00800080, 0x64006400, 0xbe; lop3.b32 b, b, 0x00800080, 0x64006400, 0xbe;
-fma.rn.f16x2 $0, a, one, offset; fma.rn.f16x2 $1, b, one, offset;
-"""
-# The bits of an e4m3 are those of a float of 16 bits with another exponent, after a shift. A
-# product with a power of 2 makes it right, also for subnormal numbers.
-_E4M3 = """
-.reg .b32 a, b, c, d, power, none;
-mov.b32 power, {power}; mov.b32 none, 0x80008000;
-prmt.b32 a, $WORD, 0, 0x1404; prmt.b32 b, $WORD, 0, 0x3424;
-and.b32 c, a, 0x7f007f00; and.b32 d, b, 0x7f007f00;
-shr.u32 c, c, {shift}; shr.u32 d, d, {shift};
-lop3.b32 a, a, 0x80008000, c, 0xea; lop3.b32 b, b, 0x80008000, d, 0xea;
-fma.rn.{kind} $0, a, power, none; fma.rn.{kind} $1, b, power, none;
-"""
-
-
-@dataclasses.dataclass(frozen=True)
-class Format:
-  """A kind of codes: the bits of one, and their dtype in torch. By the dtype of the layer's input,
-  the instructions that make numbers of them; and the least compute capability for which Triton has
-  tensors of the dtype."""
-
-  bits: int
-  dtype: str
-  numbers: dict[str, str]
-  capability: int = 80
-
-  @property
-  def of_a_line(self) -> int:
-    """The codes of 16 bytes."""
-    return 128 // self.bits
-
-  def assembly(self, kind: str) -> str:
-    """The instructions that make numbers of the dtype `kind` of four bytes of codes; "" if there
-    are none."""
-    return f"{{ {self._instructions(kind)} }}" if kind in self.numbers else ""
-
-  def call(self, kind: str) -> str:
-    """The call of Triton's that makes numbers of the dtype `kind` of the tile `w`."""
-    return self._assembly(kind, self._instructions(kind), ("w",))
-
-  def scaled_call(self, kind: str, has_zeros: bool) -> str:
-    """The same for numbers less `zero`, times the sum of `scale` and `rest`, which has what the
-    type of `scale` cannot hold. An element is rounded once."""
-    words = self._words
-    text = re.sub(rf"\$([0-{words - 1}])\b", r"n\1", self._instructions(kind))
-    names = ("scale", "rest", "zero") if has_zeros else ("scale", "rest")
-    fma = f"fma.rn.{'bf16x2' if kind == 'bfloat16' else 'f16x2'}"
-    steps = [
-      ".reg .b32 " + ", ".join(f"n{place}" for place in range(words)) + ", part, unit, none;",
-      f"{{ {text} }}",
-      f"mov.b32 unit, {'0x3f803f80' if kind == 'bfloat16' else '0x3c003c00'};",
-      "mov.b32 none, 0x80008000;",
-    ]
-    for word in range(words):
-      scale, rest, zero = (f"${words + 1 + 2 * place + word % 2}" for place in range(3))
-      if has_zeros:
-        steps.append(f"{fma} n{word}, n{word}, unit, {zero};")
-      steps.append(f"{fma} part, n{word}, {rest}, none;")
-      steps.append(f"{fma} ${word}, n{word}, {scale}, part;")
-    return self._assembly(kind, " ".join(steps), ("w", *names))
-
-  @property
-  def _words(self) -> int:
-    """The words that the numbers of four bytes of codes have."""
-    return 8 // self.bits * 2
-
-  def _instructions(self, kind: str) -> str:
-    return " ".join(self.numbers[kind].split()).replace("$WORD", f"${self._words}")
-
-  def _assembly(self, kind: str, text: str, inputs: Sequence[str]) -> str:
-    """A call of Triton's with instructions. The first input has bytes, the others numbers of 16
-    bits."""
-    words = self._words
-    constraints = "=r," * words + ",".join(["r"] * (2 * len(inputs) - 1))
-    dtypes = ", ".join([_TRITON[kind]] * (words // 2))
-    return (
-      f'tl.inline_asm_elementwise("{{ {text} }}", "{constraints}", [{", ".join(inputs)}], '
-      f"dtype={f'({dtypes})' if words > 2 else dtypes}, is_pure=True, pack=4)"
-    )
-
-
-# Kinds of codes for which the templates have instructions.
-FORMATS = [
-  Format(4, "uint8", {"bfloat16": _FOUR_BITS_IN_BF16, "float16": _FOUR_BITS_IN_F16}),
-  Format(8, "int8", {"bfloat16": _INT8_IN_BF16, "float16": _INT8_IN_F16}),
-  Format(
-    8,
-    "float8_e4m3fn",
-    {
-      "bfloat16": _E4M3.format(kind="bf16x2", shift=4, power="0x7b807b80"),
-      "float16": _E4M3.format(kind="f16x2", shift=1, power="0x5c005c00"),
-    },
-    capability=89,
-  ),
-]
-_BY_CODES = {(each.bits, each.dtype): each for each in FORMATS}
-_TRITON = {"bfloat16": "tl.bfloat16", "float16": "tl.float16"}
-
 
 # Which layers
 
 
 def supports(target: Target, call: Call) -> bool:
   """Whether a template computes a call of the operator in a program."""
-  found = _format(call.bits, call.weight.dtype)
-  if found is None or name_of(call.input.dtype) not in found.numbers or call.values is not None:
+  found = formats.of(call.bits, call.weight.dtype)
+  if (
+    found is None
+    or formats.name_of(call.input.dtype) not in found.numbers
+    or call.values is not None
+  ):
     return False
   if target.capability < found.capability:
     return False
@@ -209,7 +72,7 @@ def supports(target: Target, call: Call) -> bool:
   return 0 < rows <= most
 
 
-def _has_tiles(format: Format, group: int, zeros: torch.dtype | None) -> bool:
+def _has_tiles(format: formats.Format, group: int, zeros: torch.dtype | None) -> bool:
   """Whether the template of tiles can have a layer: zeros that are no ints would be rounded, and
   tiles have whole groups, or are parts of one."""
   if zeros is not None and zeros.is_floating_point:
@@ -217,7 +80,7 @@ def _has_tiles(format: Format, group: int, zeros: torch.dtype | None) -> bool:
   return _depth(format, 128, group) is not None
 
 
-def _depth(format: Format, bytes: int, group: int) -> int | None:
+def _depth(format: formats.Format, bytes: int, group: int) -> int | None:
   """The bytes of a row that a tile has, at most `bytes`."""
   while bytes >= 32:
     elements = bytes * 8 // format.bits
@@ -227,27 +90,7 @@ def _depth(format: Format, bytes: int, group: int) -> int | None:
   return None
 
 
-def name_of(dtype: torch.dtype) -> str:
-  """The name of a dtype, as in "bfloat16"."""
-  return str(dtype).removeprefix("torch.")
-
-
-def _format(bits: int, dtype: Any) -> Format | None:
-  return _BY_CODES.get((bits, name_of(dtype)))
-
-
-def assembly(bits: int, dtype: torch.dtype, kind: str) -> str:
-  """`Format.assembly` of a kind of codes; "" for a kind without a format."""
-  found = _format(bits, dtype)
-  return "" if found is None else found.assembly(kind)
-
-
-def place_of_format(bits: int, dtype: torch.dtype) -> int:
-  """The place of a kind of codes in FORMATS."""
-  return FORMATS.index(_BY_CODES[bits, name_of(dtype)])
-
-
-def _part(format: Format, k: int, group: int) -> int | None:
+def _part(format: formats.Format, k: int, group: int) -> int | None:
   """The elements of a part of a row, with one scale, that is multiplied at once: at least 16 bytes,
   and at most 64 elements, of which a warp has several parts. None if no such part divides the
   group."""
@@ -309,7 +152,7 @@ class SharedTiles:
 
 
 def shared_tiles(
-  target: Target, format: Format, rows: int, columns: int, k: int, group: int
+  target: Target, format: formats.Format, rows: int, columns: int, k: int, group: int
 ) -> SharedTiles:
   """The tiles of `husk_quantized_tiles`, by what was measured on an H100 (tests/gpu/quantized.py):
   the largest ones if they occupy it, else such that two or more share a multiprocessor."""
@@ -603,19 +446,8 @@ _TILES = (
 """
 )
 
-# Takes the even elements of pairs, the words of `x`, and the odd ones apart.
-_PAIRS = (
-  'tl.inline_asm_elementwise("prmt.b32 $0, $2, $3, 0x5410; prmt.b32 $1, $2, $3, 0x7632;", '
-  '"=r,=r,r,r", [x], dtype=({kind}, {kind}), is_pure=True, pack=2)'
-)
 
-
-def pairs(kind: str) -> str:
-  """The call of Triton's that takes the pairs `x` of numbers of the dtype `kind` apart."""
-  return _PAIRS.format(kind=_TRITON[kind])
-
-
-def _source(text: str, format: Format, kind: str, factors: str) -> str:
+def _source(text: str, format: formats.Format, kind: str, factors: str) -> str:
   """The source of a template for a kind of codes and a dtype of inputs. `factors` computes what a
   tile of codes stands for."""
   if format.bits == 4:
@@ -626,8 +458,8 @@ def _source(text: str, format: Format, kind: str, factors: str) -> str:
   for name, replacement in {
     "NUMBERS": format.call(kind),
     "FACTORS": factors,
-    "KIND": _TRITON[kind],
-    "PAIRS": pairs(kind),
+    "KIND": formats.TRITON[kind],
+    "PAIRS": formats.pairs(kind),
     "TOTALS": totals,
     "TOTAL": total,
   }.items():
@@ -648,7 +480,7 @@ def _template(name: str, format: int, kind: str, is_scaled: bool, has_zeros: boo
     split = meta.get("SPLIT", 1)
     return (cdiv(n, meta["COLUMNS"]), cdiv(m // split, meta["ROWS"]), split)
 
-  codes = FORMATS[format]
+  codes = formats.FORMATS[format]
   factors = codes.scaled_call(kind, has_zeros) if is_scaled else codes.call(kind)
   variant = "_scaled" * is_scaled + "_zeros" * has_zeros
   return TritonTemplate(
@@ -684,7 +516,7 @@ def _lowered(target: Target, *arguments: InductorObject) -> InductorObject:
     for one in (call.weight, call.scales, call.zeros)
     if one is not None
   ]
-  found = _format(call.bits, call.weight.get_dtype())
+  found = formats.of(call.bits, call.weight.get_dtype())
   assert found is not None
   count = torch_compat.size_hint(rows)
   zeros = None if call.zeros is None else call.zeros.get_dtype()
@@ -708,10 +540,10 @@ def _lowered(target: Target, *arguments: InductorObject) -> InductorObject:
     ir.FlexibleLayout.contiguous_strides(shape),
   )
   is_scaled = name == "tiles" and (call.group < k or zeros is not None)
-  kind = name_of(x.get_dtype())
+  kind = formats.name_of(x.get_dtype())
   choices: list[Any] = []
   _template(
-    name, FORMATS.index(found), kind, is_scaled, is_scaled and zeros is not None
+    name, formats.FORMATS.index(found), kind, is_scaled, is_scaled and zeros is not None
   ).maybe_append_choice(
     choices,
     input_nodes=(x, *nodes),
@@ -769,7 +601,7 @@ def _rows_in_memory(input: InductorObject) -> InductorObject:
   return rows if rows.get_layout().offset == 0 else ir.ExternKernel.copy_input(rows)
 
 
-def _of_a_row(format: Format, k: int) -> dict[str, Any]:
+def _of_a_row(format: formats.Format, k: int) -> dict[str, Any]:
   """The sizes of a block of the template of one row: two warps, each of whose threads reads a line
   of two columns at a time."""
   lines = min(64, 1 << (k // format.of_a_line - 1).bit_length())
@@ -798,7 +630,7 @@ def _of_rows(tiles: Tiles, part: int, k: int) -> dict[str, Any]:
   }
 
 
-def _of_tiles(tiles: SharedTiles, format: Format, k: int, group: int) -> dict[str, Any]:
+def _of_tiles(tiles: SharedTiles, format: formats.Format, k: int, group: int) -> dict[str, Any]:
   """The sizes of a block of the template of tiles."""
   bytes = k * format.bits // 8
   return {

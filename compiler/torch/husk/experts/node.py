@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .. import hir
-from ..cuda import quantized
+from ..cuda import formats
 from ..cuda.target import Target
 from ..inductor import torch_compat
 from ..inductor.lines import InductorObject, NodeLine
@@ -127,7 +127,7 @@ def _made(
   count, *sizes = map(int, stack.get_size())
   n, elements = sizes if of_stack.by_rows else reversed(sizes)
   columns = n // (2 if numbers.get("GATE") else 1)
-  kind = quantized.name_of(input.get_dtype())
+  kind = formats.name_of(input.get_dtype())
   constants = {
     **numbers,
     "COUNT": count,
@@ -138,7 +138,7 @@ def _made(
     "ELEMENT": 1 if of_stack.by_rows else n,
     "BITS": of_stack.bits,
     "GROUP": of_stack.group,
-    "NUMBERS": quantized.assembly(of_stack.bits, stack.get_dtype(), kind),
+    "NUMBERS": formats.assembly(of_stack.bits, stack.get_dtype(), kind),
     **{name: None for name, one in operands.items() if one is None},
   }
   node = _node_class()(kernel, given, constants)

@@ -10,7 +10,7 @@ from typing import Any
 
 from .. import hir
 from ..cuda import few_rows, few_rows_kernel
-from ..cuda.quantized import name_of
+from ..cuda.formats import name_of
 from ..cuda.target import Target
 from ..inductor.lines import InductorObject, NodeLine
 from ..launches.call import Call, Memory, backend_of, kind_of
