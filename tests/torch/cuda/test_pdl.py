@@ -84,6 +84,26 @@ def test_computations_may_precede_the_wait():
   assert (found.first, found.triggers, found.why_not) == (True, False, None)
 
 
+ADDRESSES = """	mov.u32 	%r1, %ctaid.x;
+	setp.lt.u32 	%p1, %r1, 4;
+	mov.b32 	%r2, kernel_param_2;
+	mov.b32 	%r3, kernel_param_1;
+	selp.b32 	%r4, %r3, %r2, %p1;
+	ld.param.b64 	%rd1, [%r4];
+	mad.wide.s32 	%rd2, %r1, 4, %rd1;
+	ld.global.b32 	%r5, [%rd2];
+"""
+
+
+def test_the_address_of_a_parameter_may_be_chosen():
+  """The form of later versions of LLVM for a pointer that is one of several."""
+  found = pdl.check(ptx(ADDRESSES + WAIT), "kernel", reads_constants=True)
+  assert found.first and found.reads == {1, 2}
+  for unknown in ("ld.shared.b32 \t%r4, [room]", "mov.u32 \t%r4, %tid.x"):
+    text = ADDRESSES.replace("selp.b32 \t%r4, %r3, %r2, %p1", unknown)
+    assert not pdl.check(ptx(text + WAIT), "kernel", reads_constants=True).first
+
+
 def test_allocation_of_tensor_memory_may_precede_the_wait():
   """The form that Triton writes for compute capability 10.0."""
   taken = """	@%p3 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1], 256;

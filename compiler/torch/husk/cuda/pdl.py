@@ -159,7 +159,9 @@ class _Sources:
     if not registers:
       return False
     given = {int(place) for place in self._parameter.findall(instruction)}
-    if instruction.startswith(("ld.", "atom.", "@")) and not given:
+    # A parameter may be read by an address that is one of several parameters'.
+    of_parameter = instruction.startswith("ld.param") and self._of.get(registers[-1])
+    if instruction.startswith(("ld.", "atom.", "@")) and not given and not of_parameter:
       self._of[registers[0]] = None
       return False
     of_operands = [self._of.get(register, frozenset()) for register in registers[1:]]
