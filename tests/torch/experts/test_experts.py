@@ -95,7 +95,8 @@ CASES = {
   "weights that add up to 1": dict(weights=lambda x: x / x.sum(-1, keepdim=True)),
   "bf16": dict(dtype=torch.bfloat16, norm=True),
   "f16": dict(dtype=torch.float16),
-  "bounds": dict(numbers=lambda x: x.clamp(0, EXPERTS - 1)),
+  "bounds": dict(numbers=lambda x: (x * 3 - 2).clamp(0, EXPERTS - 1)),
+  "parts": dict(numbers=lambda x: torch.cat([x[:, :1].clamp(0, 5), x[:, 1:].clamp(0, 5)], 1)),
 }
 
 
@@ -163,14 +164,46 @@ def test_experts_of_other_ranks(tmp_path):
   close(next(iter(found.values())), torch.where(own, wanted, 0), 1e-5)
 
 
-def test_numbers_that_may_be_anything(tmp_path):
+SCORES = torch.randn(4, EXPERTS)
+
+
+@pytest.mark.parametrize(
+  "numbers",
+  [
+    lambda x: x.max(-1)[1],
+    lambda x: x[:, :4].argmax(1),
+    lambda x: torch.concat([x[:2].argmax(1), x[2:].max(1)[1]]),
+  ],
+)
+def test_numbers_of_experts(numbers, tmp_path):
+  class Selected(Mixture):
+    def forward(self, x, scores):
+      return self.pair(self.up, numbers(scores), x)
+
+  model, x = Selected().eval(), torch.randn(4, WIDTH)
+  (found,) = computed(model, (x, SCORES), None, [{"x": x, "scores": SCORES}], tmp_path)
+  close(next(iter(found.values())), model(x, SCORES), 1e-5)
+  assert re.search(r"launch \S*expert_row", (tmp_path / "model.hir").read_text())
+
+
+@pytest.mark.parametrize(
+  "numbers",
+  [
+    lambda x: x.long(),
+    lambda x: x.long().clamp(0, EXPERTS),
+    lambda x: x.long().clamp(-1, EXPERTS - 1),
+    lambda x: torch.cat([x.long()[:2], SCORES[2:].argmax(1)]),
+    lambda x: torch.cat([SCORES, SCORES], 1).argmax(1),
+  ],
+)
+def test_numbers_that_may_be_anything(numbers, tmp_path):
   """Eager mode refuses numbers of no expert, and counts those below 0 from the end."""
 
   class Selected(Mixture):
-    def forward(self, x, numbers):
-      return self.pair(self.up, numbers, x)
+    def forward(self, x, given):
+      return self.pair(self.up, numbers(given), x[: len(numbers(given))])
 
-  args = torch.randn(4, WIDTH), torch.tensor([0, 1, 5, -1])
+  args = torch.randn(4, WIDTH), torch.tensor([0.0, 1, 5, -1])
   husk.export(Selected().eval(), args, tmp_path / "x.husk", targets=("cuda:h200",), keep=tmp_path)
   assert "expert_row" not in (tmp_path / "model.hir").read_text()
 

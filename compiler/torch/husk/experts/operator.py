@@ -214,25 +214,39 @@ def _numbers(node: torch.fx.Node, count: int) -> tuple[torch.fx.Node, int] | Non
   may be that of no expert of the stack."""
   import torch
 
-  aten = torch.ops.aten
   below = node
-  while True:
-    if below.target is operator.getitem:
-      made: Any = below.args[0]
-      if made.target is not aten.topk.default or below.args[1] != 1:
-        return None
-      chosen, _, dim, *_ = graphs.arguments(made).values()
-      return (node, 0) if chosen.meta["val"].shape[dim] == count else None
-    arguments = graphs.arguments(below) if hasattr(below.target, "_schema") else {}
-    if below.target is rank_experts.number():
-      index, first, own, _ = arguments.values()
-      return (index, first) if own == count else None
-    if below.target is aten.clamp.default:
-      if arguments["min"] not in (0, None) or arguments["max"] != count - 1:
-        return None
-    elif below.target not in (aten.reshape.default, aten.view.default, aten.flatten.using_ints):
-      return None
-    below = arguments["self"]
+  while shapes.is_shape(below) or below.target is torch.ops.aten.clamp.default:
+    below = graphs.arguments(below)["self"]
+  if below.target is rank_experts.number():
+    index, first, own, _ = graphs.arguments(below).values()
+    return (index, first) if own == count else None
+  return (node, 0) if _are_below(node, count) else None
+
+
+def _are_below(node: torch.fx.Node, count: int) -> bool:
+  """Whether numbers are known to be from 0 to `count` - 1: places in a dimension of at most this
+  size, or bounded."""
+  import torch
+
+  aten = torch.ops.aten
+  if shapes.is_shape(node):
+    return _are_below(graphs.arguments(node)["self"], count)
+  if node.target is operator.getitem and node.args[1] == 1:
+    node = node.args[0]  # type: ignore[assignment]
+    if node.target not in (aten.topk.default, aten.max.dim):
+      return False
+  elif node.target in (aten.cat.default, aten.concat.default):
+    parts_of: Any = node.args[0]
+    return all(_are_below(part, count) for part in parts_of)
+  elif node.target is aten.clamp.default:
+    arguments = graphs.arguments(node)
+    return (arguments["min"], arguments["max"]) == (0, count - 1)
+  elif node.target is not aten.argmax.default:
+    return False
+  arguments = graphs.arguments(node)
+  dim, value = arguments["dim"], arguments["self"].meta["val"]
+  size = None if dim is None or value.dim() == 0 else value.shape[dim]
+  return isinstance(size, int) and size <= count
 
 
 def _rewrite_graph(graph: torch.fx.Graph) -> None:
