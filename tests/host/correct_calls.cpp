@@ -521,6 +521,11 @@ void add_correct_calls(std::deque<Call>& calls) {
         grouped.none().i64({rows});
       grouped.number(4).number(3).f32({rows, 5});
     }
+    call("husk::grouped_product")
+        .f32({rows, 6})
+        .f32({3, 6, 5})
+        .tensor(HUSK_I32, {3}, 1)
+        .f32({rows, 5});
     call("husk::linear_rounded")
         .f32({rows, 64})
         .tensor(HUSK_U8, {5, 32}, 9)

@@ -226,6 +226,39 @@ TEST_F(Quantized, Stacks) {
   }
 }
 
+TEST_F(Quantized, StacksOfFloats) {
+  constexpr int64_t kExperts = 4, kK = 48, kM = 40;
+  for (const CpuSet& set : sets()) {
+    use(set);
+    for (const int64_t n : {1, 21, 64, 270, 300}) {
+      Call call("husk::grouped_product");
+      call.f32({kM, kK}).f32({kExperts, kK, n}).i64({kExperts}).f32({kM, n});
+      auto *a = elements<float>(call, 0), *b = elements<float>(call, 1);
+      auto* ends = elements<int64_t>(call, 2);
+      const int64_t all[][kExperts] = {{3, 3, 30, kM}, {0, 0, 0, 5}, {kM, kM, kM, kM}, {}};
+      std::uniform_real_distribution<float> floats(-1, 1);
+      for (int64_t i = 0; i < kM * kK; ++i) a[i] = floats(random);
+      for (int64_t i = 0; i < kExperts * kK * n; ++i) b[i] = floats(random);
+      for (const auto& given : all) {
+        std::copy(given, given + kExperts, ends);
+        run(call, {});
+        const float* out = elements<float>(call, 3);
+        int64_t expert = 0;
+        for (int64_t r = 0; r < kM; ++r) {
+          while (expert < kExperts && r >= given[expert]) ++expert;
+          for (int64_t j = 0; j < n; ++j) {
+            double sum = 0;
+            for (int64_t i = 0; expert < kExperts && i < kK; ++i)
+              sum += static_cast<double>(a[r * kK + i]) * b[(expert * kK + i) * n + j];
+            ASSERT_NEAR(out[r * n + j], sum, 2e-5)
+                << set.name << ": row " << r << ", column " << j << " of " << n;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_F(Quantized, ProductsOfInts) {
   constexpr int64_t kN = 37, kK = 71;
   for (const CpuSet& set : sets()) {

@@ -67,6 +67,17 @@ class Plain(torch.nn.Module):
     return self.weight.to(dtype) if dtype != torch.float32 else self.weight
 
 
+class Integers(torch.nn.Module):
+  """A stack of floats, whose products with ints are exact."""
+
+  def __init__(self):
+    super().__init__()
+    self.weight = torch.nn.Parameter(integers(7, EXPERTS, N, K) - 3.0)
+
+  def forward(self, dtype):
+    return self.weight.to(dtype)
+
+
 def columns(weight, x, experts):
   return torch.bmm(weight[experts], x.unsqueeze(-1)).squeeze(-1)
 
@@ -118,6 +129,34 @@ def test_sorted_rows(tmp_path, weight):
   model = Mixture(weight(), sorted_rows, torch.bfloat16)
   text = export_and_compare.run(tmp_path, model, args)
   assert len(calls(text)) == 1 and "bf16 [4, 24, 64]" not in text
+
+
+def products(text):
+  return [line for line in text.splitlines() if "husk::grouped_product" in line]
+
+
+def test_sorted_rows_of_floats(tmp_path):
+  dim = torch.export.Dim("rows", min=1, max=64)
+  text = export_and_compare.run(
+    tmp_path,
+    Mixture(Integers(), sorted_rows, torch.bfloat16),
+    (integers(5, 6, K) - 2.0, integers(EXPERTS, 6)),
+    shapes=({0: dim}, {0: dim}),
+    others=[
+      (integers(5, rows, K) - 2.0, integers(EXPERTS, rows, seed=rows)) for rows in (1, 3, 50)
+    ],
+  )
+  assert len(products(text)) == 1
+
+
+def test_products_of_whole_stacks_are_arithmetic(tmp_path):
+  def product(weight, x, experts):
+    rows = x.expand(EXPERTS, *x.shape).contiguous()
+    return torch._grouped_mm(rows, weight.transpose(-2, -1)).sum(0)
+
+  args = (integers(5, 6, K) - 2.0, integers(EXPERTS, 6))
+  model = Mixture(Integers(), product, torch.bfloat16)
+  assert not products(export_and_compare.run(tmp_path, model, args))
 
 
 @pytest.mark.parametrize("product", (columns, sorted_rows))

@@ -112,6 +112,7 @@ class Host(Device):
     exported = convolution_int8.rewrite(exported, in_place=exported is not original)
     exported = linear.rewrite(exported, in_place=exported is not original)
     exported = quantized.rewrite(exported, exported is not original, self._rounds)
+    exported = quantized.rewrite_groups(exported, exported is not original)
     # Other targets use the program that `prepared` returns for the original, too.
     is_own = exported is not original
     program = capture.prepared(exported, in_place=True) if is_own else prepared(exported)

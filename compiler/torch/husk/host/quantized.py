@@ -16,6 +16,7 @@ from ..inductor import graphs, own_operators
 from ..inductor.lines import InductorObject, NodeLine
 from ..lower.body import Body
 from ..lower.nodes import IrNode
+from ..quantized import stacks
 from ..quantized.operator import Call, grouped_operator, may_round, operator, rounded_operator
 from .linear import residual_part
 
@@ -70,9 +71,50 @@ def _node_class() -> Any:
   return LinearQuantized
 
 
+@functools.cache
+def grouped_product() -> Any:
+  """husk::grouped_product: rows that are sorted by expert, of which `ends` has the ends, times the
+  matrix of their expert, of experts x k x n floats."""
+  return own_operators.define(
+    "grouped_product",
+    "Tensor input, Tensor stack, Tensor ends",
+    lambda input, stack, ends: input.new_empty([input.shape[0], stack.shape[2]]),
+    eager=_by_group,
+  )
+
+
+def _by_group(input: torch.Tensor, stack: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+  result = input.new_zeros([input.shape[0], stack.shape[2]])
+  begin = 0
+  for matrix, end in zip(stack, ends.tolist()):
+    result[begin:end] = input[begin:end] @ matrix
+    begin = end
+  return result
+
+
+def rewrite_groups(exported: ExportedProgram, in_place: bool = False) -> ExportedProgram:
+  """As `linear.rewrite`, for products of sorted rows with stacks of floats."""
+  return rewriting.rewrite(exported, _is_grouped, _rewrite_groups, in_place)
+
+
+def _is_grouped(node: torch.fx.Node) -> bool:
+  found = stacks.product(node) if node.op == "call_function" else None
+  if found is None or found[3].ends is None:
+    return False
+  dtypes = {str(each.meta["val"].dtype) for each in (found[0], found[1], node)}
+  return len(dtypes) == 1 and dtypes < {"torch.float32", "torch.bfloat16", "torch.float16"}
+
+
+def _rewrite_groups(graph: torch.fx.Graph) -> None:
+  for node in list(filter(_is_grouped, graph.nodes)):
+    input, stack, ends, *_ = graphs.arguments(node).values()
+    node.target, node.args, node.kwargs = grouped_product(), (input, stack, ends), {}
+
+
 def lowerings() -> dict[Any, Callable[..., Any]]:
   """Inductor's lowerings by operator."""
   return {
+    grouped_product(): _product_lowered,
     operator(): functools.partial(_lowered, "husk::linear_quantized"),
     rounded_operator(): functools.partial(_lowered, "husk::linear_rounded"),
     grouped_operator(): _grouped_lowered,
@@ -102,6 +144,11 @@ def _grouped_lowered(*arguments: Any) -> InductorObject:
   size = [tensors[0].get_size()[0], tensors[1].get_size()[1]]
   others: list[hir.Argument] = [hir.Literal(bits), hir.Literal(group)]
   return _node("husk::grouped_linear_quantized", tensors, others, size)
+
+
+def _product_lowered(*tensors: InductorObject) -> InductorObject:
+  size = [tensors[0].get_size()[0], tensors[1].get_size()[2]]
+  return _node("husk::grouped_product", list(tensors), [], size)
 
 
 def _node(

@@ -65,6 +65,7 @@ constexpr ScratchBytes scratch_of(Run run) {
                   {linear_quantized, kProduct},
                   {linear_rounded, kProduct},
                   {grouped_linear_quantized, kProduct},
+                  {grouped_product, kProduct},
                   {mm, kProduct},
                   {addmm, kProduct},
                   {bmm, kProduct},
