@@ -33,7 +33,7 @@ sys.path.insert(0, str(TESTS.parent / "compiler" / "torch"))
 import husk  # noqa: E402
 import sharded  # noqa: E402
 import test_expert_codes as codes  # noqa: E402
-import test_experts as floats  # noqa: E402
+import test_expert_products as floats  # noqa: E402
 from decoder import measure, time_of_a_read  # noqa: E402
 
 PROMPT = 2048

@@ -220,11 +220,18 @@ def _topk(x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: 
   if x.dim() == 0:
     return x.clone(), torch.zeros_like(x, dtype=torch.int64)
   if isinstance(k, int) and isinstance(x.shape[dim], int) and k <= _RUN // 2:
-    # As in eager mode, results are no parts of larger tensors: a program may have views of them.
-    places = _first(x.movedim(dim, -1), k, largest).movedim(-1, dim).contiguous()
+    places = _whole(_first(x.movedim(dim, -1), k, largest).movedim(-1, dim))
     return x.gather(dim, places), places
   values, places = _sorted(x, dim, largest)
-  return values.narrow(dim, 0, k).contiguous(), places.narrow(dim, 0, k).contiguous()
+  return _whole(values.narrow(dim, 0, k)), _whole(places.narrow(dim, 0, k))
+
+
+def _whole(part: torch.Tensor) -> torch.Tensor:
+  """A tensor that is no part of a larger one, as results are in eager mode: a program may have
+  views of it. To ask whether it is contiguous would add guards."""
+  import torch
+
+  return part.clone(memory_format=torch.contiguous_format)
 
 
 def _first(x: torch.Tensor, k: int, descending: bool) -> torch.Tensor:
