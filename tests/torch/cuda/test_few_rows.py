@@ -248,6 +248,37 @@ def test_rows_of_a_model_are_read_once(tmp_path):
   assert [node.args[6] for node in (both, gated, last)] == [1e-3, 1e-3, -1.0]
 
 
+class Flattened(nn.Module):
+  """A router of a mixture: the rows of a norm in another shape, with a residual before it."""
+
+  def __init__(self, shape):
+    super().__init__()
+    torch.manual_seed(0)
+    self.before, self.norm = nn.Linear(128, 128), nn.RMSNorm(128, eps=1e-3)
+    self.router, self.shape = nn.Linear(128, 24), shape
+
+  def forward(self, x):
+    x = x + self.before(x)
+    return self.router(self.norm(x).reshape(self.shape))
+
+
+@pytest.mark.parametrize("shape", [(-1, 128), (1, 3, 1, 128), (-1, 1, 128)])
+def test_other_shapes_of_a_norm(shape, tmp_path):
+  model, x = Flattened(shape).eval(), torch.randn(1, 3, 128)
+  assert [node.args[6] for node in targets(model, x)] == [-1.0, 1e-3]
+  (result,) = computed(model, (x,), None, [{"x": x}], tmp_path)
+  (found,) = result.values()
+  assert found.shape == model(x).shape
+  torch.testing.assert_close(found, model(x), rtol=1e-5, atol=1e-5)
+
+
+def test_a_shape_of_other_rows_is_no_norm():
+  """Rows of 64 elements of a norm over 128."""
+  model = Flattened((-1, 64))
+  model.router = nn.Linear(64, 24)
+  assert [node.args[6] for node in targets(model.eval(), torch.randn(1, 1, 128))] == [-1.0, -1.0]
+
+
 class Between(nn.Module):
   """The rows change between two layers, and so does what their norm reads."""
 
