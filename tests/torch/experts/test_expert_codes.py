@@ -7,6 +7,8 @@ import husk
 import pytest
 import torch
 from cuda_numerics import close, computed
+from husk.cuda.target import Target
+from husk.experts import operator as experts
 from husk.quantized.operator import grouped_operator
 from torch import nn
 from torch.nn import functional as F
@@ -122,3 +124,20 @@ def test_others_are_arithmetic(change, tmp_path):
   x = torch.randn(3, 96).bfloat16()
   husk.export(model, (x,), tmp_path / "x.husk", targets=("cuda:h200",), keep=tmp_path)
   assert "expert_row" not in (tmp_path / "model.hir").read_text()
+
+
+@pytest.mark.parametrize("target", ["a100", "b200"])
+def test_other_gpus(target, tmp_path):
+  model = Mixture(torch.bfloat16, 128, 192, norm=True).eval()
+  x = torch.randn(3, 128).bfloat16()
+  husk.export(model, (x,), tmp_path / "x.husk", targets=(f"cuda:{target}",), keep=tmp_path)
+  assert "expert_row" in (tmp_path / "model.hir").read_text()
+
+
+@pytest.mark.parametrize("target, is_ours", [("orin", False), ("l4", True)])
+def test_codes_of_e4m3_need_their_type(target, is_ours):
+  model = Codes(48, 192, **FORMATS["fp8"])
+  args = torch.randn(9, 192).bfloat16(), torch.tensor([1, 2, 3, 4, 9], dtype=torch.int32)
+  exported = torch.export.export(Sorted(model).eval(), args)
+  rewritten = experts.rewrite(exported, Target.load(target))
+  assert (rewritten is not exported) == is_ours

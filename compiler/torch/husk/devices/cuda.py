@@ -176,7 +176,7 @@ class Cuda(Device):
     """What `write` returns for the lines of Inductor's wrapper and the assumptions of a
     function."""
     flash = self.attention == "flash"
-    of_experts = experts.rewrite(exported)
+    of_experts = experts.rewrite(exported, self.description)
     if of_experts is not exported:
       exported, prepared = of_experts, capture.prepared
     of_codes = int_layers.rewrite(exported)

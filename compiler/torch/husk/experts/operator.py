@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..cuda import few_rows, few_rows_kernel
+from ..cuda.target import Target
 from ..fusion import parts, rewriting, shapes
 from ..fusion.order import Order
 from ..inductor import graphs, own_operators, rank_experts
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 _DTYPES = ("torch.bfloat16", "torch.float16", "torch.float32")
 _CODES = ("torch.uint8", "torch.int8", "torch.float8_e4m3fn")
+# The least compute capability for which Triton has tensors of e4m3.
+_CAPABILITY_OF_E4M3 = 89
 # The most elements of a row with the number of an expert, since a block has all of them at once.
 _MOST_ELEMENTS = 1 << 15
 # The most rows that are added for a token, since the kernel has their loop written out.
@@ -123,10 +126,14 @@ def _fake_sorted(*arguments: Any) -> torch.Tensor:
 # The program
 
 
-def rewrite(exported: ExportedProgram) -> ExportedProgram:
+def rewrite(exported: ExportedProgram, target: Target) -> ExportedProgram:
   """A copy of a program in which products with stacks are Husk's operators. A program without one
   is returned itself."""
-  return rewriting.rewrite(exported, lambda node: _product(node) is not None, _rewrite_graph)
+
+  def is_supported(node: torch.fx.Node) -> bool:
+    return _product(target, node) is not None
+
+  return rewriting.rewrite(exported, is_supported, functools.partial(_rewrite_graph, target))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,11 +158,11 @@ class _Product:
     return self.of_stack._replace(input=input)
 
 
-def _product(node: torch.fx.Node) -> _Product | None:
+def _product(target: Target, node: torch.fx.Node) -> _Product | None:
   """A product that the operators compute."""
   if node.op != "call_function":
     return None
-  found = _of_codes(node) if node.target is grouped_operator() else _of_floats(node)
+  found = _of_codes(target, node) if node.target is grouped_operator() else _of_floats(node)
   if found is None:
     return None
   value, stack = found.input.meta["val"], found.of_stack.stack
@@ -189,14 +196,18 @@ def _of_floats(node: torch.fx.Node) -> _Product | None:
   return _Product(node, groups.read or node, of_stack, groups.ends, groups.experts, 0, row_dim)
 
 
-def _of_codes(node: torch.fx.Node) -> _Product | None:
+def _of_codes(target: Target, node: torch.fx.Node) -> _Product | None:
+  import torch
+
   call: Any = GroupedCall(*graphs.arguments(node).values())
   k, codes = call.input.meta["val"].shape[1], call.weight.meta["val"].dtype
   is_part = call.group & (call.group - 1) == 0 and call.group * call.bits >= 128
   groups = call.scales.meta["val"].shape[-1]
   tensors = [call.scales, call.zeros, call.values]
   if (
-    groups * call.group != k
+    codes == torch.float8_e4m3fn
+    and target.capability < _CAPABILITY_OF_E4M3
+    or groups * call.group != k
     or not (groups == 1 or is_part)
     or k * call.bits % 128
     or str(codes) not in _CODES
@@ -249,10 +260,10 @@ def _are_below(node: torch.fx.Node, count: int) -> bool:
   return isinstance(size, int) and size <= count
 
 
-def _rewrite_graph(graph: torch.fx.Graph) -> None:
+def _rewrite_graph(target: Target, graph: torch.fx.Graph) -> None:
   order = Order(graph)
   for node in list(graph.nodes):
-    product = _product(node)
+    product = _product(target, node)
     if product is None:
       continue
     if product.ends is not None:
