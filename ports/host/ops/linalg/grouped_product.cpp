@@ -3,8 +3,6 @@
 // behind the last end are 0. Matrices of experts without rows are not read. It is
 // aten::_grouped_mm for a matrix and a stack (aten/src/ATen/native/GroupedMMUtils.h of PyTorch),
 // which leaves those rows undefined.
-#include <cstring>
-
 #include "contracts.h"
 #include "core/arguments.h"
 #include "core/loop.h"
@@ -14,12 +12,12 @@ namespace husk::host {
 
 namespace {
 
-constexpr ArgumentsOf kNamed("grouped_product");
-constexpr uint32_t kInput = kNamed["input"], kStack = kNamed["stack"], kEnds = kNamed["ends"],
-                   kOut = kNamed["out"];
+constexpr ArgumentsOf kSorted("grouped_product");
+constexpr uint32_t kSortedInput = kSorted["input"], kSortedStack = kSorted["stack"],
+                   kSortedEnds = kSorted["ends"], kSortedOut = kSorted["out"];
 
 // The ends of the rows of the experts, of `rows` rows.
-struct Ends {
+struct SortedEnds {
   husk_op_arg of;
   int64_t rows;
 
@@ -38,7 +36,7 @@ struct Ends {
     each_index_while(args.cancellation, of.sizes[0], [&](int64_t i) {
       const int64_t one = number(i);
       if (one < before || one > rows)
-        status = args.argument_error(kEnds, HUSK_INVALID_ARGUMENT,
+        status = args.argument_error(kSortedEnds, HUSK_INVALID_ARGUMENT,
                                      "has ends that descend, or lie behind the rows of the input");
       before = one;
       return status == HUSK_OK;
@@ -47,37 +45,27 @@ struct Ends {
   }
 };
 
-husk_status check(const Arguments& args) {
-  HUSK_TRY(args.check_tensor(kInput, 2, 2));
-  HUSK_TRY(args.check_tensor(kStack, 3, 3));
-  HUSK_TRY(args.check_tensor(kOut, 2, 2));
-  for (const ArgumentPlace place : {kStack, kOut}) HUSK_TRY(args.check_same_dtype(place, kInput));
-  const husk_op_arg &input = args[kInput], &stack = args[kStack];
-  HUSK_TRY(args.check_size(kStack, 1, input.sizes[1], "the columns of the input"));
-  HUSK_TRY(args.check_size(kOut, 0, input.sizes[0], "the rows of the input"));
-  HUSK_TRY(args.check_size(kOut, 1, stack.sizes[2], "the columns of a matrix"));
-  HUSK_TRY(args.check_vector(kEnds, stack.sizes[0], "the experts"));
-  return args.check_index_dtype(kEnds);
-}
-
-void clear_rows(Cancellation& cancellation, const husk_op_arg& matrix, int64_t row) {
-  const int64_t bytes = dtype_bytes(matrix.dtype);
-  each_index_while(cancellation, matrix.sizes[0] - row, [&](int64_t i) {
-    return each_index(cancellation, matrix.sizes[1], [&](int64_t j) {
-      std::memset(static_cast<unsigned char*>(matrix.data) +
-                      ((row + i) * matrix.strides[0] + j * matrix.strides[1]) * bytes,
-                  0, static_cast<size_t>(bytes));
-    });
-  });
+husk_status check_sorted(const Arguments& args) {
+  HUSK_TRY(args.check_tensor(kSortedInput, 2, 2));
+  HUSK_TRY(args.check_tensor(kSortedStack, 3, 3));
+  HUSK_TRY(args.check_tensor(kSortedOut, 2, 2));
+  for (const ArgumentPlace place : {kSortedStack, kSortedOut})
+    HUSK_TRY(args.check_same_dtype(place, kSortedInput));
+  const husk_op_arg &input = args[kSortedInput], &stack = args[kSortedStack];
+  HUSK_TRY(args.check_size(kSortedStack, 1, input.sizes[1], "the columns of the input"));
+  HUSK_TRY(args.check_size(kSortedOut, 0, input.sizes[0], "the rows of the input"));
+  HUSK_TRY(args.check_size(kSortedOut, 1, stack.sizes[2], "the columns of a matrix"));
+  HUSK_TRY(args.check_vector(kSortedEnds, stack.sizes[0], "the experts"));
+  return args.check_index_dtype(kSortedEnds);
 }
 
 }  // namespace
 
 husk_status grouped_product(const Arguments& args) {
-  HUSK_TRY(check(args));
-  const husk_op_arg input = with_safe_strides(args[kInput]),
-                    stack = with_safe_strides(args[kStack]), &out = args[kOut];
-  const Ends ends = {args[kEnds], input.sizes[0]};
+  HUSK_TRY(check_sorted(args));
+  const husk_op_arg input = with_safe_strides(args[kSortedInput]),
+                    stack = with_safe_strides(args[kSortedStack]), &out = args[kSortedOut];
+  const SortedEnds ends = {args[kSortedEnds], input.sizes[0]};
   HUSK_TRY(ends.check(args));
   Features cpu{};
   HUSK_TRY(args.get_features(cpu));
@@ -92,7 +80,7 @@ husk_status grouped_product(const Arguments& args) {
   first.out_row = out.strides[0];
   first.out_column = out.strides[1];
   const ProductKernels* kernels = product_kernels(cpu, first.dtype, first.b.format);
-  if (!kernels) return args.unsupported_dtype(kInput);
+  if (!kernels) return args.unsupported_dtype(kSortedInput);
   if (numel(out) == 0) return HUSK_OK;
   const int64_t experts = stack.sizes[0], bytes = dtype_bytes(out.dtype);
   clear_rows(args.cancellation, out, ends.end(experts - 1));

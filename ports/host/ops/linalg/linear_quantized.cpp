@@ -17,7 +17,6 @@
 // Either `ends` has the ends of the experts' rows, which lie one behind the other, and rows behind
 // the last end are 0; or `experts` has the number of the expert of each row, and a negative number
 // counts from the end. Only the codes of experts that have rows are read.
-#include <cstring>
 
 #include "contracts.h"
 #include "core/arguments.h"
@@ -418,18 +417,6 @@ struct GroupedProduct {
     if (p.m > 0) run(p);
   }
 };
-
-// Writes zeros to the rows of a matrix from `row` on.
-void clear_rows(Cancellation& cancellation, const husk_op_arg& matrix, int64_t row) {
-  const int64_t bytes = dtype_bytes(matrix.dtype);
-  each_index_while(cancellation, matrix.sizes[0] - row, [&](int64_t i) {
-    return each_index(cancellation, matrix.sizes[1], [&](int64_t j) {
-      std::memset(static_cast<unsigned char*>(matrix.data) +
-                      ((row + i) * matrix.strides[0] + j * matrix.strides[1]) * bytes,
-                  0, static_cast<size_t>(bytes));
-    });
-  });
-}
 
 husk_status run_linear(const Arguments& args, bool rounds) {
   HUSK_TRY(check_rows(args, kLayerInput, kLayerOut));

@@ -1,9 +1,11 @@
 // Matrix products on the application's threads.
 #pragma once
 
+#include <cstring>
 #include <initializer_list>
 
 #include "core/arithmetic.h"
+#include "core/loop.h"
 #include "core/parallel.h"
 #include "device.h"
 #include "linalg/product_choice.h"
@@ -92,6 +94,18 @@ void run_parts_of_product(const Arguments& args, Features cpu, const Product& pr
 inline void run_product_in_parts(const Arguments& args, Features cpu, const Product& product) {
   const ProductKernels* kernels = product_kernels(cpu, product.dtype, product.b.format);
   run_parts_of_product(args, cpu, product, [&](Product& p) { product_run(cpu, kernels, p); });
+}
+
+// Writes zeros to the rows of a matrix from `row` on.
+inline void clear_rows(Cancellation& cancellation, const husk_op_arg& matrix, int64_t row) {
+  const int64_t bytes = dtype_bytes(matrix.dtype);
+  each_index_while(cancellation, matrix.sizes[0] - row, [&](int64_t i) {
+    return each_index(cancellation, matrix.sizes[1], [&](int64_t j) {
+      std::memset(static_cast<unsigned char*>(matrix.data) +
+                      ((row + i) * matrix.strides[0] + j * matrix.strides[1]) * bytes,
+                  0, static_cast<size_t>(bytes));
+    });
+  });
 }
 
 // Packs argument `operand`, a matrix that is the second operand of a product and whose depth lies
