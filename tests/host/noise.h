@@ -85,6 +85,9 @@ class Noise {
         name == "sorter" || name == "counts" || name == "inverse" || name == "offset2bag") {
       return shaped(pick(0, 5) ? HUSK_I64 : HUSK_I32, true);
     }
+    // A matrix for each expert, and the ends of the rows of each one.
+    if (name == "stack") return tensor(dtype, {sizes[3], sizes[1], sizes[1]}, false);
+    if (name == "ends") return tensor(pick(0, 1) ? HUSK_I64 : HUSK_I32, {sizes[3]}, true);
     if (name == "mask" || name == "condition") return shaped(HUSK_BOOL, true);
     return shaped(pick(0, 12) ? dtype : int32_t{HUSK_I64}, pick(0, 1));
   }
