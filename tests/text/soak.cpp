@@ -322,7 +322,7 @@ void round(Soaked& soaked, double seconds, uint64_t seed) {
 
 // AddressSanitizer keeps 256 MB of freed memory by default, which a short soak does not fill before
 // the memory is noted.
-extern "C" const char* __asan_default_options() { return "quarantine_size_mb=16"; }
+extern "C" const char* __asan_default_options() { return "quarantine_size_mb=2"; }
 
 int main(int argc, char** argv) {
   const double seconds = argc > 1 ? std::atof(argv[1]) : 60;
