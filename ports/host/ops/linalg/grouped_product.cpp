@@ -5,7 +5,7 @@
 // which leaves those rows undefined.
 #include "contracts.h"
 #include "core/arguments.h"
-#include "core/loop.h"
+#include "linalg/groups.h"
 #include "linalg/product_parts.h"
 
 namespace husk::host {
@@ -15,35 +15,6 @@ namespace {
 constexpr ArgumentsOf kSorted("grouped_product");
 constexpr uint32_t kSortedInput = kSorted["input"], kSortedStack = kSorted["stack"],
                    kSortedEnds = kSorted["ends"], kSortedOut = kSorted["out"];
-
-// The ends of the rows of the experts, of `rows` rows.
-struct SortedEnds {
-  husk_op_arg of;
-  int64_t rows;
-
-  int64_t number(int64_t expert) const {
-    const int64_t at = expert * of.strides[0];
-    return of.dtype == HUSK_I32 ? data_of<int32_t>(of)[at] : data_of<int64_t>(of)[at];
-  }
-  // Within the rows, even if another thread changes the tensor.
-  int64_t end(int64_t expert) const {
-    const int64_t end = expert < 0 ? 0 : number(expert);
-    return end < 0 ? 0 : end < rows ? end : rows;
-  }
-  husk_status check(const Arguments& args) const {
-    husk_status status = HUSK_OK;
-    int64_t before = 0;
-    each_index_while(args.cancellation, of.sizes[0], [&](int64_t i) {
-      const int64_t one = number(i);
-      if (one < before || one > rows)
-        status = args.argument_error(kSortedEnds, HUSK_INVALID_ARGUMENT,
-                                     "has ends that descend, or lie behind the rows of the input");
-      before = one;
-      return status == HUSK_OK;
-    });
-    return status;
-  }
-};
 
 husk_status check_sorted(const Arguments& args) {
   HUSK_TRY(args.check_tensor(kSortedInput, 2, 2));
@@ -65,8 +36,8 @@ husk_status grouped_product(const Arguments& args) {
   HUSK_TRY(check_sorted(args));
   const husk_op_arg input = with_safe_strides(args[kSortedInput]),
                     stack = with_safe_strides(args[kSortedStack]), &out = args[kSortedOut];
-  const SortedEnds ends = {args[kSortedEnds], input.sizes[0]};
-  HUSK_TRY(ends.check(args));
+  const Groups groups = {stack.sizes[0], input.sizes[0], args[kSortedEnds], true};
+  HUSK_TRY(groups.check(args, kSortedEnds));
   Features cpu{};
   HUSK_TRY(args.get_features(cpu));
   Product first = {};
@@ -82,28 +53,27 @@ husk_status grouped_product(const Arguments& args) {
   const ProductKernels* kernels = product_kernels(cpu, first.dtype, first.b.format);
   if (!kernels) return args.unsupported_dtype(kSortedInput);
   if (numel(out) == 0) return HUSK_OK;
-  const int64_t experts = stack.sizes[0], bytes = dtype_bytes(out.dtype);
-  clear_rows(args.cancellation, out, ends.end(experts - 1));
-  // A part is the rows of an expert times some columns, so that the number of parts follows from
-  // the shapes. A few last columns are no part of their own (ProductSplit).
-  constexpr int64_t kPartColumns = 256, kFewColumns = 32;
-  int64_t columns = (first.n - 1) / kPartColumns + 1;
-  if (columns > 1 && first.n - (columns - 1) * kPartColumns <= kFewColumns) --columns;
-  if (experts == 0) return HUSK_OK;
+  const int64_t bytes = dtype_bytes(out.dtype);
+  clear_rows(args.cancellation, out, groups.begin(groups.experts));
+  if (groups.experts == 0) return HUSK_OK;
+  // A few last columns are no part of their own (ProductSplit).
+  constexpr int64_t kFewColumns = 32;
+  int64_t columns = (first.n - 1) / kGroupColumns + 1;
+  if (columns > 1 && first.n - (columns - 1) * kGroupColumns <= kFewColumns) --columns;
   const double work = static_cast<double>(out.sizes[0]) * static_cast<double>(first.n) *
                       static_cast<double>(first.k);
-  run_in_parts(args, experts * columns, work, [&](Parts& taken) {
+  run_in_parts(args, groups.experts * columns, work, [&](Parts& taken) {
     for (int64_t part = 0; taken.next(part);) {
-      const int64_t expert = part / columns, column = part % columns * kPartColumns;
-      const int64_t begin = ends.end(expert - 1);
+      const int64_t expert = part / columns, column = part % columns * kGroupColumns;
+      const int64_t begin = groups.begin(expert);
       const auto move = [&](const void* data, int64_t elements) {
         return static_cast<const unsigned char*>(data) + elements * bytes;
       };
       Product p = first;
-      p.m = ends.end(expert) - begin;
+      p.m = groups.end(expert) - begin;
       if (p.m <= 0) continue;
       if (part % columns + 1 < columns)
-        p.n = kPartColumns;
+        p.n = kGroupColumns;
       else
         p.n -= column;
       p.cancellation = &taken.cancellation;

@@ -24,6 +24,7 @@
 #include "core/float8.h"
 #include "core/kernel_choice.h"
 #include "core/loop.h"
+#include "linalg/groups.h"
 #include "linalg/product_parts.h"
 #include "linalg/quantized.h"
 #include "linalg/rounded_product.h"
@@ -289,43 +290,6 @@ husk_status pack_weight(const Arguments& args, const WeightPlaces& at, ArgumentP
 
 // ---- groups ----
 
-// Which rows belong to which expert.
-struct Groups {
-  int64_t experts, rows;
-  husk_op_arg of;  // `ends` or `experts`
-  bool are_ends;
-
-  int64_t number(int64_t i) const {
-    return of.dtype == HUSK_I32 ? data_of<int32_t>(of)[i * of.strides[0]]
-                                : data_of<int64_t>(of)[i * of.strides[0]];
-  }
-  // The expert of a row, for `experts`. Not one of them if another thread has changed the tensor.
-  int64_t expert(int64_t row) const {
-    const int64_t e = number(row);
-    return e < 0 ? e + experts : e;
-  }
-  // The end of the rows of an expert, for `ends`.
-  int64_t end(int64_t expert) const {
-    const int64_t end = number(expert);
-    return end < 0 ? 0 : end < rows ? end : rows;
-  }
-  husk_status check(const Arguments& args) const {
-    husk_status status = HUSK_OK;
-    int64_t before = 0;
-    each_index_while(args.cancellation, of.sizes[0], [&](int64_t i) {
-      const int64_t one = number(i);
-      if (!are_ends && (one < -experts || one >= experts))
-        status = args.index_out_of_range(one, 0, experts);
-      if (are_ends && (one < before || one > rows))
-        status = args.argument_error(kEnds, HUSK_INVALID_ARGUMENT,
-                                     "has ends that descend, or lie behind the rows of the input");
-      before = one;
-      return status == HUSK_OK;
-    });
-    return status;
-  }
-};
-
 husk_status get_groups(const Arguments& args, int64_t experts, int64_t rows, Groups& groups) {
   if (args.none(kEnds) == args.none(kExperts))
     return args.argument_error(kEnds, HUSK_INVALID_ARGUMENT,
@@ -336,13 +300,11 @@ husk_status get_groups(const Arguments& args, int64_t experts, int64_t rows, Gro
                              groups.are_ends ? "the experts" : "the rows of the input"));
   HUSK_TRY(args.check_index_dtype(place));
   groups.of = args[place];
-  return groups.check(args);
+  return groups.check(args, place);
 }
 
 // The products of the experts, in parts: the rows of an expert times some of its columns.
 struct GroupedProduct {
-  static constexpr int64_t kPartColumns = 256;
-
   Product first;  // with the first matrix of the stack
   Groups groups;
   const CodedWeight& coded;
@@ -361,7 +323,7 @@ struct GroupedProduct {
     const auto of_expert = [&](const husk_op_arg& of) {
       return expert * of.strides[0] * dtype_bytes(of.dtype);
     };
-    const int64_t column = column_part * kPartColumns, bytes = dtype_bytes(first.dtype);
+    const int64_t column = column_part * kGroupColumns, bytes = dtype_bytes(first.dtype);
     Product p = first;
     own = coded.quantization;
     own.scales.data = move(own.scales.data, of_expert(coded.scales));
@@ -374,7 +336,7 @@ struct GroupedProduct {
     p.b.data = move(p.b.data,
                     of_expert(coded.weight) + column * p.b.column * dtype_bytes(p.b.format.dtype));
     p.b.packed = {move(p.b.packed.data, expert * packed_bytes[0]), column};
-    p.n = p.n - column < kPartColumns ? p.n - column : kPartColumns;
+    p.n = p.n - column < kGroupColumns ? p.n - column : kGroupColumns;
     p.out = static_cast<unsigned char*>(p.out) + column * p.out_column * bytes;
     return p;
   }
@@ -396,7 +358,7 @@ struct GroupedProduct {
     Product p = restricted(expert, column_part, own);
     if (groups.are_ends) {
       const int64_t bytes = dtype_bytes(p.dtype);
-      const int64_t begin = expert == 0 ? 0 : groups.end(expert - 1);
+      const int64_t begin = groups.begin(expert);
       p.m = groups.end(expert) - begin;
       if (p.m <= 0) return;
       p.a.data = static_cast<const unsigned char*>(p.a.data) + begin * p.a.row * bytes;
@@ -471,12 +433,11 @@ husk_status grouped_linear_quantized(const Arguments& args) {
   if (!product_kernels(cpu, static_cast<husk_dtype>(out.dtype), coded.format))
     return args.unsupported_dtype(kRows);
   if (numel(out) == 0) return HUSK_OK;
-  if (groups.are_ends)
-    clear_rows(args.cancellation, out, groups.experts == 0 ? 0 : groups.end(groups.experts - 1));
+  if (groups.are_ends) clear_rows(args.cancellation, out, groups.begin(groups.experts));
   GroupedProduct grouped = {product_of(input, coded, args.packed(kStack.weight), out),
                             groups,
                             coded,
-                            (out.sizes[1] - 1) / GroupedProduct::kPartColumns + 1,
+                            (out.sizes[1] - 1) / kGroupColumns + 1,
                             {}};
   const int64_t group_count = input.sizes[1] / coded.quantization.group;
   const auto packed_numbers = [&](const GroupNumbers& of) {
