@@ -72,19 +72,13 @@ husk_status husk_chat_create(const char* json, size_t bytes, husk_chat** chat, h
   if (!chat) return null_argument(error, "chat_create", ": chat");
   *chat = nullptr;
   if (!json) return null_argument(error, "chat_create", ": json");
-  auto* created = create<husk_chat>(error);
-  if (!created) return HUSK_OUT_OF_MEMORY;
-  Status status = created->json.parse({json, bytes}, error);
-  if (!failed(status) && (!created->role("user") || !created->role("assistant"))) {
-    status = fail(error, HUSK_INVALID_FILE, "the chat lacks the roles 'user' and 'assistant'");
-  }
-  if (failed(status)) {
-    destroy(created);
-    return static_cast<husk_status>(status);
-  }
-  created->trims = created->json.has_true(created->json.root(), "trim");
-  *chat = created;
-  return HUSK_OK;
+  return make(chat, error, [&](husk_chat& created) {
+    HUSK_TRY(created.json.parse({json, bytes}, error));
+    if (!created.role("user") || !created.role("assistant"))
+      return fail(error, HUSK_INVALID_FILE, "the chat lacks the roles 'user' and 'assistant'");
+    created.trims = created.json.has_true(created.json.root(), "trim");
+    return Status::ok;
+  });
 }
 
 void husk_chat_release(husk_chat* chat) { destroy(chat); }

@@ -73,20 +73,14 @@ husk_status husk_text_decoder_create(const husk_tokenizer* tokenizer, uint32_t o
     return static_cast<husk_status>(
         fail(error, HUSK_INVALID_ARGUMENT, "husk_text_decoder_create: options is 0x%x", options));
   }
-  auto* created = create<husk_text_decoder>(error);
-  if (!created) return HUSK_OUT_OF_MEMORY;
-  created->tokenizer = tokenizer;
-  created->skips_special = options & HUSK_TEXT_SKIP_SPECIAL;
-  // Tokens whose text is longer are rare, so a push seldom allocates.
-  constexpr size_t token_bytes = 256;
-  Status status = created->rest.reserve(token_bytes, error);
-  if (!failed(status)) status = created->text.reserve(token_bytes, error);
-  if (failed(status)) {
-    destroy(created);
-    return static_cast<husk_status>(status);
-  }
-  *decoder = created;
-  return HUSK_OK;
+  return make(decoder, error, [&](husk_text_decoder& created) {
+    created.tokenizer = tokenizer;
+    created.skips_special = options & HUSK_TEXT_SKIP_SPECIAL;
+    // Tokens whose text is longer are rare, so a push seldom allocates.
+    constexpr size_t token_bytes = 256;
+    HUSK_TRY(created.rest.reserve(token_bytes, error));
+    return created.text.reserve(token_bytes, error);
+  });
 }
 
 void husk_text_decoder_release(husk_text_decoder* decoder) { destroy(decoder); }

@@ -22,15 +22,9 @@ husk_status husk_generator_create(husk_engine* engine, husk_program* program,
     HUSK_TRY(HUSK_CHECK_STRUCT(husk_generator_options, options, reuse_prefixes, error));
     husk::detail::read_struct(*options, &all);
   }
-  auto* created = husk::text::create<husk_generator>(error);
-  if (!created) return HUSK_OUT_OF_MEMORY;
-  const Status status = created->generator.open(engine, program, all, error);
-  if (failed(status)) {
-    husk::text::destroy(created);
-    return static_cast<husk_status>(status);
-  }
-  *generator = created;
-  return HUSK_OK;
+  return husk::text::make(generator, error, [&](husk_generator& created) {
+    return created.generator.open(engine, program, all, error);
+  });
 }
 
 void husk_generator_release(husk_generator* generator) { husk::text::destroy(generator); }

@@ -111,4 +111,19 @@ void destroy(T* object) {
   free(object);
 }
 
+// Makes an object that `fill`, a function that takes it and returns a Status, fills. `made` is not
+// changed if there is no memory, or if that fails.
+template <class T, class Fill>
+husk_status make(T** made, husk_error* error, const Fill& fill) {
+  T* object = create<T>(error);
+  if (!object) return HUSK_OUT_OF_MEMORY;
+  const Status status = fill(*object);
+  if (failed(status)) {
+    destroy(object);
+    return static_cast<husk_status>(status);
+  }
+  *made = object;
+  return HUSK_OK;
+}
+
 }  // namespace husk::text

@@ -199,15 +199,8 @@ husk_status husk_sound_create(const char* json, size_t bytes, husk_sound** sound
   if (!sound) return null_argument(error, "sound_create", ": sound");
   *sound = nullptr;
   if (!json) return null_argument(error, "sound_create", ": json");
-  auto* created = create<husk_sound>(error);
-  if (!created) return HUSK_OUT_OF_MEMORY;
-  const Status status = created->read({json, bytes}, error);
-  if (failed(status)) {
-    destroy(created);
-    return static_cast<husk_status>(status);
-  }
-  *sound = created;
-  return HUSK_OK;
+  return make(sound, error,
+              [&](husk_sound& created) { return created.read({json, bytes}, error); });
 }
 
 void husk_sound_release(husk_sound* sound) { destroy(sound); }

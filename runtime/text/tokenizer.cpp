@@ -316,15 +316,8 @@ husk_status husk_tokenizer_create(const char* json, size_t bytes, husk_tokenizer
   if (!tokenizer) return null_argument(error, "tokenizer_create", ": tokenizer");
   *tokenizer = nullptr;
   if (!json) return null_argument(error, "tokenizer_create", ": json");
-  auto* created = create<husk_tokenizer>(error);
-  if (!created) return HUSK_OUT_OF_MEMORY;
-  const Status status = created->read({json, bytes}, error);
-  if (failed(status)) {
-    destroy(created);
-    return static_cast<husk_status>(status);
-  }
-  *tokenizer = created;
-  return HUSK_OK;
+  return make(tokenizer, error,
+              [&](husk_tokenizer& created) { return created.read({json, bytes}, error); });
 }
 
 void husk_tokenizer_release(husk_tokenizer* tokenizer) { destroy(tokenizer); }
