@@ -39,7 +39,7 @@ struct Counts {
   std::atomic<uint64_t> set{0}, replaced{0}, removed{0}, in_use{0}, damaged{0};
 };
 
-// What a number of an adapter stands for. A thread that submits a request with it holds the lock
+// The adapter that has a number. A thread that submits a request with the number holds the lock
 // shared, and one that changes it alone, so that each request is known to use this adapter or none.
 struct AdapterState {
   std::shared_mutex lock;

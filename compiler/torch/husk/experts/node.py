@@ -5,14 +5,15 @@ from __future__ import annotations
 import functools
 import math
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .. import hir
 from ..cuda import formats
 from ..cuda.target import Target
 from ..inductor import torch_compat
-from ..inductor.lines import InductorObject, NodeLine
+from ..inductor.lines import InductorObject
+from ..launches import node as launched
 from ..launches.call import Call, Memory, backend_of, kind_of, most
 from ..lower import extern
 from ..lower.body import Body
@@ -28,30 +29,15 @@ _OF_A_THREAD, _OF_A_BLOCK, _MOST_WARPS = 64, 1 << 13, 16
 
 @functools.cache
 def _node_class() -> Any:
-  from torch._inductor import ir
-  from torch._inductor.virtualized import V
-
-  class ExpertRows(ir.ExternKernel):
+  class ExpertRows(launched.base()):
     """Products with the matrices of experts by the kernel `kernel`. The inputs have the names of
     the kernel's parameters, `numbers` those of its constants."""
 
     def __init__(
       self, kernel: str, operands: Mapping[str, InductorObject], numbers: Mapping[str, Any]
     ) -> None:
-      nodes = list(operands.values())
-      super().__init__(
-        None, ir.MultiOutputLayout(device=nodes[0].get_device()), self.unwrap_storage(nodes)
-      )
+      super().__init__(list(operands.values()))
       self.kernel, self.names, self.numbers = kernel, list(operands), dict(numbers)
-      self.outputs: list[InductorObject] = []
-      self.name = V.graph.register_buffer(self)
-      V.graph.register_operation(self)
-
-    def should_allocate(self) -> bool:
-      return False
-
-    def codegen(self, wrapper: InductorObject) -> None:
-      wrapper.writeline(NodeLine(self))
 
   return ExpertRows
 
@@ -66,7 +52,7 @@ def lowerings() -> dict[Any, Callable[..., Any]]:
 
 
 def _of_numbers(*arguments: Any) -> InductorObject:
-  of_stack, (experts, times, offset, norm, eps, gate) = _divided(arguments)
+  of_stack, (experts, times, offset, norm, eps, gate) = operator.divided(arguments)
   return _made(
     "expert_row",
     of_stack,
@@ -79,7 +65,7 @@ def _of_numbers(*arguments: Any) -> InductorObject:
 def _of_sums(*arguments: Any) -> InductorObject:
   from torch.utils._sympy.functions import FloorDiv
 
-  of_stack, (experts, weights, residual, times, offset) = _divided(arguments)
+  of_stack, (experts, weights, residual, times, offset) = operator.divided(arguments)
   return _made(
     "experts_of_row",
     of_stack,
@@ -90,14 +76,9 @@ def _of_sums(*arguments: Any) -> InductorObject:
 
 
 def _of_ends(*arguments: Any) -> InductorObject:
-  of_stack, (ends, gate) = _divided(arguments)
+  of_stack, (ends, gate) = operator.divided(arguments)
   rows = of_stack.input.get_size()[0]
   return _made("expert_tiles", of_stack, {"ends": ends}, {"GATE": gate}, rows)
-
-
-def _divided(arguments: Sequence[Any]) -> tuple[operator.Stack, Sequence[Any]]:
-  count = len(operator.Stack._fields)
-  return operator.Stack(*arguments[:count]), arguments[count:]
 
 
 def _made(
@@ -108,8 +89,6 @@ def _made(
   rows: Any,
 ) -> InductorObject:
   """A node, whose result has `rows` rows."""
-  from torch._inductor import ir
-
   operands = {
     "x": of_stack.input,
     "stack": of_stack.stack,
@@ -118,11 +97,7 @@ def _made(
     "values": of_stack.values,
     **others,
   }
-  given = {
-    name: ir.ExternKernel.require_contiguous(ir.ExternKernel.realize_input(one))
-    for name, one in operands.items()
-    if one is not None
-  }
+  given = {name: launched.in_memory(one) for name, one in operands.items() if one is not None}
   input, stack = given["x"], given["stack"]
   count, *sizes = map(int, stack.get_size())
   n, elements = sizes if of_stack.by_rows else reversed(sizes)
@@ -141,13 +116,8 @@ def _made(
     "NUMBERS": formats.assembly(of_stack.bits, stack.get_dtype(), kind),
     **{name: None for name, one in operands.items() if one is None},
   }
-  node = _node_class()(kernel, given, constants)
-  size = [rows, columns]
-  layout = ir.FixedLayout(
-    input.get_device(), input.get_dtype(), size, ir.FlexibleLayout.contiguous_strides(size)
-  )
-  node.outputs = [ir.MultiOutput(layout, node, [(tuple, 0)], True)]
-  return ir.TensorBox.create(node.outputs[0])
+  made = _node_class()(kernel, given, constants)
+  return launched.result(made, input, [rows, columns])
 
 
 def launch(body: Body, node: IrNode) -> None:

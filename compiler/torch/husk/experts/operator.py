@@ -19,7 +19,7 @@ import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..cuda import few_rows, few_rows_kernel
+from ..cuda import few_rows, few_rows_kernel, formats
 from ..cuda.target import Target
 from ..fusion import parts, rewriting, shapes
 from ..fusion.order import Order
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 _DTYPES = ("torch.bfloat16", "torch.float16", "torch.float32")
 _CODES = ("torch.uint8", "torch.int8", "torch.float8_e4m3fn")
-# The least compute capability for which Triton has tensors of e4m3.
-_CAPABILITY_OF_E4M3 = 89
 # The most elements of a row with the number of an expert, since a block has all of them at once.
 _MOST_ELEMENTS = 1 << 15
 # The most rows that are added for a token, since the kernel has their loop written out.
@@ -64,6 +62,12 @@ class Stack(NamedTuple):
     return self.stack.shape[1 if self.by_rows else 2] // (2 if gate else 1)
 
 
+def divided(arguments: Sequence[Any]) -> tuple[Stack, Sequence[Any]]:
+  """The arguments of an operator: those of the stack, and the others."""
+  count = len(Stack._fields)
+  return Stack(*arguments[:count]), arguments[count:]
+
+
 _STACK = (
   "Tensor input, Tensor stack, Tensor? scales, Tensor? zeros, Tensor? values, int bits, int group, "
   "bool by_rows"
@@ -84,7 +88,7 @@ def of_numbers() -> Any:
 
 
 def _fake_rows(*arguments: Any) -> torch.Tensor:
-  of_stack, (experts, *_, gate) = Stack(*arguments[:8]), arguments[8:]
+  of_stack, (experts, *_, gate) = divided(arguments)
   rows: torch.Tensor = of_stack.input.new_empty([experts.shape[0], of_stack.columns(gate)])
   return rows
 
@@ -101,7 +105,7 @@ def of_sums() -> Any:
 
 
 def _fake_sums(*arguments: Any) -> torch.Tensor:
-  of_stack, (experts, _, _, times, _) = Stack(*arguments[:8]), arguments[8:]
+  of_stack, (experts, _, _, times, _) = divided(arguments)
   sums: torch.Tensor = of_stack.input.new_empty([experts.shape[0] // times, of_stack.columns()])
   return sums
 
@@ -118,7 +122,7 @@ def of_ends() -> Any:
 
 
 def _fake_sorted(*arguments: Any) -> torch.Tensor:
-  of_stack, (_, gate) = Stack(*arguments[:8]), arguments[8:]
+  of_stack, (_, gate) = divided(arguments)
   rows: torch.Tensor = of_stack.input.new_empty([of_stack.input.shape[0], of_stack.columns(gate)])
   return rows
 
@@ -197,16 +201,15 @@ def _of_floats(node: torch.fx.Node) -> _Product | None:
 
 
 def _of_codes(target: Target, node: torch.fx.Node) -> _Product | None:
-  import torch
-
   call: Any = GroupedCall(*graphs.arguments(node).values())
   k, codes = call.input.meta["val"].shape[1], call.weight.meta["val"].dtype
   is_part = call.group & (call.group - 1) == 0 and call.group * call.bits >= 128
   groups = call.scales.meta["val"].shape[-1]
+  kind = formats.of(call.bits, codes)
   tensors = [call.scales, call.zeros, call.values]
   if (
-    codes == torch.float8_e4m3fn
-    and target.capability < _CAPABILITY_OF_E4M3
+    kind is not None
+    and target.capability < kind.capability
     or groups * call.group != k
     or not (groups == 1 or is_part)
     or k * call.bits % 128
@@ -360,7 +363,7 @@ def _reshaped(graph: torch.fx.Graph, node: torch.fx.Node, shape: list[int]) -> t
   return made
 
 
-# What is before and after a product
+# The nodes before and after a product
 
 
 def _copied(product: _Product) -> tuple[torch.fx.Node, int]:

@@ -12,7 +12,8 @@ from .. import hir
 from ..cuda import few_rows, few_rows_kernel
 from ..cuda.formats import name_of
 from ..cuda.target import Target
-from ..inductor.lines import InductorObject, NodeLine
+from ..inductor.lines import InductorObject
+from ..launches import node as launched
 from ..launches.call import Call, Memory, backend_of, kind_of
 from ..lower import extern
 from ..lower.body import Body
@@ -35,10 +36,7 @@ _LONG_OF_CODES = 2048
 
 @functools.cache
 def _node_class() -> Any:
-  from torch._inductor import ir
-  from torch._inductor.virtualized import V
-
-  class FewRows(ir.ExternKernel):
+  class FewRows(launched.base()):
     """Linear layers of the same rows. `places` are places in `inputs` by names of the kernel's
     parameters. `bits` and `group` are those of codes, or 0."""
 
@@ -51,22 +49,11 @@ def _node_class() -> Any:
       bits: int,
       group: int,
     ) -> None:
-      super().__init__(
-        None, ir.MultiOutputLayout(device=inputs[0].get_device()), self.unwrap_storage(inputs)
-      )
+      super().__init__(inputs)
       self.places, self.eps, self.gate, self.bits, self.group = places, eps, gate, bits, group
-      self.outputs: list[InductorObject] = []
-      self.name = V.graph.register_buffer(self)
-      V.graph.register_operation(self)
 
     def operand(self, name: str) -> InductorObject | None:
       return self.inputs[self.places[name]] if name in self.places else None
-
-    def should_allocate(self) -> bool:
-      return False
-
-    def codegen(self, wrapper: InductorObject) -> None:
-      wrapper.writeline(NodeLine(self))
 
   return FewRows
 
@@ -91,8 +78,6 @@ def _lowered(
   residual: InductorObject | None = None,
   is_tiled: bool = False,
 ) -> InductorObject:
-  from torch._inductor import ir
-
   *outer, _ = map(int, input.get_size())
   rows = math.prod(outer)
   if not is_tiled:
@@ -110,30 +95,17 @@ def _lowered(
     },
   }
   found = {name: tensor for name, tensor in operands.items() if tensor is not None}
-  nodes = [
-    ir.ExternKernel.require_contiguous(ir.ExternKernel.realize_input(one)) for one in found.values()
-  ]
+  nodes = [launched.in_memory(one) for one in found.values()]
   if bits == 4:
-    nodes = [_in_pairs(one) if name in ("x", "scale") else one for name, one in zip(found, nodes)]
+    nodes = [
+      launched.in_pairs(one) if name in ("x", "scale") else one for name, one in zip(found, nodes)
+    ]
   places = {name: place for place, name in enumerate(found)}
-  node = _node_class()(nodes, places, eps, gate, bits, group)
+  made = _node_class()(nodes, places, eps, gate, bits, group)
   columns = [int(weight.get_size()[0]) for weight in weights]
   is_single = bool(gate) or len(weights) == 1
   size: list[Any] = [*outer, columns[0]] if is_single else [rows * sum(columns)]
-  layout = ir.FixedLayout(
-    input.get_device(), input.get_dtype(), size, ir.FlexibleLayout.contiguous_strides(size)
-  )
-  node.outputs = [ir.MultiOutput(layout, node, [(tuple, 0)], True)]
-  return ir.TensorBox.create(node.outputs[0])
-
-
-def _in_pairs(rows: InductorObject) -> InductorObject:
-  """Rows, or a copy of them if their first pair of elements may not begin where a word does."""
-  from torch._inductor import ir
-  from torch._inductor.virtualized import V
-
-  is_even = V.graph.sizevars.statically_known_multiple_of(rows.get_layout().offset, 2)
-  return rows if is_even else ir.ExternKernel.copy_input(rows)
+  return launched.result(made, input, size)
 
 
 def launch(body: Body, node: IrNode) -> None:

@@ -252,5 +252,5 @@ def cut(
     ends.append(len(tokens))
   parts = [tokens[begin:end] for begin, end in zip(begins, ends, strict=False)]
   found = [(part[0] - zero, part[-1] - zero, part) for part in parts]
-  # What comes after the last pair of times has no end, and is the beginning of the next window.
+  # Text after the last pair of times has no end, and is the beginning of the next window.
   return found, columns if is_whole else found[-1][1] * step

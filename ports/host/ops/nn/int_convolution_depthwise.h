@@ -12,7 +12,7 @@ namespace {
 
 // Positions whose sums are in registers.
 constexpr int kDepthwiseTile = HUSK_VECTOR_BYTES == 64 ? 4 : HUSK_VECTOR_BYTES == 32 ? 2 : 1;
-// What the words of a piece of a line may take, so that they stay in the first-level cache.
+// The most bytes of the words of a piece of a line, so that they stay in the first-level cache.
 constexpr int64_t kColumnBytes = 24 << 10;
 static_assert(kColumnBytes <= kIntPositions * kIntSlicePitch &&
                   kMaxDepthwiseTaps * 4 * HUSK_VECTOR_BYTES <= kIntPositions * kIntSlicePitch,
