@@ -126,6 +126,28 @@ def test_others_are_arithmetic(change, tmp_path):
   assert "expert_row" not in (tmp_path / "model.hir").read_text()
 
 
+class Shifted(Mixture):
+  """Rows that begin behind `first` elements of others."""
+
+  def __init__(self, first, **codes):
+    super().__init__(torch.bfloat16, 128, 192, **codes)
+    self.first = first
+
+  def forward(self, x):
+    return super().forward(x[self.first : self.first + 3 * 128].view(3, 128))
+
+
+@pytest.mark.parametrize("codes, first", [({}, 1), ({}, 2), (FORMATS["int8 by rows"], 1)])
+def test_pairs_begin_where_words_do(codes, first, tmp_path):
+  """Elements for codes of 4 bits are read in pairs, so that rows with an odd offset are copied."""
+  model, x = Shifted(first, **codes).eval(), torch.randn(3 * 128 + 2).bfloat16()
+  (found,) = computed(model, (x,), None, [{"x": x}], tmp_path)
+  close(next(iter(found.values())), model(x), 3e-2)
+  text = (tmp_path / "model.hir").read_text()
+  (launch,) = re.findall(r"launch \S*expert_row_.*", text)
+  assert (f"read x[{2 * first}, 768]" in launch) == (bool(codes) or first % 2 == 0), launch
+
+
 @pytest.mark.parametrize("target", ["a100", "b200"])
 def test_other_gpus(target, tmp_path):
   model = Mixture(torch.bfloat16, 128, 192, norm=True).eval()

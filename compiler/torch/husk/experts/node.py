@@ -98,6 +98,8 @@ def _made(
     **others,
   }
   given = {name: launched.in_memory(one) for name, one in operands.items() if one is not None}
+  if of_stack.bits == 4:  # elements are read in pairs
+    given |= {name: launched.in_pairs(given[name]) for name in ("x", "scale") if name in given}
   input, stack = given["x"], given["stack"]
   count, *sizes = map(int, stack.get_size())
   n, elements = sizes if of_stack.by_rows else reversed(sizes)
