@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -97,23 +97,13 @@ class Format:
   def scaled_call(self, kind: str, has_zeros: bool) -> str:
     """The same for numbers less `zero`, times the sum of `scale` and `rest`, which has what the
     type of `scale` cannot hold. An element is rounded once."""
-    words = self._words
-    text = re.sub(rf"\$([0-{words - 1}])\b", r"n\1", self._instructions(kind))
     names = ("scale", "rest", "zero") if has_zeros else ("scale", "rest")
-    fma = f"fma.rn.{'bf16x2' if kind == 'bfloat16' else 'f16x2'}"
-    steps = [
-      ".reg .b32 " + ", ".join(f"n{place}" for place in range(words)) + ", part, unit, none;",
-      f"{{ {text} }}",
-      f"mov.b32 unit, {'0x3f803f80' if kind == 'bfloat16' else '0x3c003c00'};",
-      "mov.b32 none, 0x80008000;",
-    ]
-    for word in range(words):
-      scale, rest, zero = (f"${words + 1 + 2 * place + word % 2}" for place in range(3))
-      if has_zeros:
-        steps.append(f"{fma} n{word}, n{word}, unit, {zero};")
-      steps.append(f"{fma} part, n{word}, {rest}, none;")
-      steps.append(f"{fma} ${word}, n{word}, {scale}, part;")
-    return self._assembly(kind, " ".join(steps), ("w", *names))
+
+    def operand(place: int, word: int) -> str:
+      return f"${self._words + 1 + 2 * place + word % 2}"
+
+    text = scaled(self._instructions(kind), kind, self._words, operand, has_zeros)
+    return self._assembly(kind, text, ("w", *names))
 
   @property
   def _words(self) -> int:
@@ -133,6 +123,33 @@ class Format:
       f'tl.inline_asm_elementwise("{{ {text} }}", "{constraints}", [{", ".join(inputs)}], '
       f"dtype={f'({dtypes})' if words > 2 else dtypes}, is_pure=True, pack=4)"
     )
+
+
+# A pair of a dtype in PTX, and a pair of ones.
+PAIRS = {"bfloat16": "bf16x2", "float16": "f16x2"}
+_ONES = {"bfloat16": "0x3f803f80", "float16": "0x3c003c00"}
+
+
+def scaled(
+  text: str, kind: str, words: int, operand: Callable[[int, int], str], has_zeros: bool
+) -> str:
+  """Instructions that make `words` pairs of numbers, less a zero if there is one, times the sum of
+  a scale and the rest of it. `operand(place, word)` is the scale (place 0), the rest or the
+  negative zero of a pair."""
+  fma = f"fma.rn.{PAIRS[kind]}"
+  steps = [
+    f".reg .b32 {', '.join(f'n{word}' for word in range(words))}, part, unit, none;",
+    "{ " + re.sub(rf"\$([0-{words - 1}])\b", r"n\1", text) + " }",
+    f"mov.b32 unit, {_ONES[kind]};",
+    "mov.b32 none, 0x80008000;",
+  ]
+  for word in range(words):
+    scale, rest, zero = (operand(place, word) for place in range(3))
+    if has_zeros:
+      steps.append(f"{fma} n{word}, n{word}, unit, {zero};")
+    steps.append(f"{fma} part, n{word}, {rest}, none;")
+    steps.append(f"{fma} ${word}, n{word}, {scale}, part;")
+  return " ".join(steps)
 
 
 # Kinds of codes for which the templates have instructions.

@@ -7,7 +7,7 @@ are (`IN_DIGITS` in kernel.py), and needs none of these instructions."""
 
 from __future__ import annotations
 
-import re
+from ..cuda import formats
 
 _FOUR_BITS_IN_BF16 = """
 .reg .b32 a, b, c, d, one, offset;
@@ -62,8 +62,6 @@ _NUMBERS = {
   (8, "float8_e4m3fn", "bfloat16"): _E4M3.format(kind="bf16x2", shift=4, power="0x7b807b80"),
   (8, "float8_e4m3fn", "float16"): _E4M3.format(kind="f16x2", shift=1, power="0x5c005c00"),
 }
-# Pairs of a dtype in PTX.
-_PAIR = {"bfloat16": "bf16x2", "float16": "f16x2"}
 
 
 def numbers(bits: int, dtype: str, kind: str) -> str:
@@ -75,20 +73,12 @@ def scaled_numbers(bits: int, dtype: str, kind: str, has_zeros: bool) -> str:
   """The same for numbers plus the negative `zero`, if there is one, times the sum of `scale` and
   `rest`. Each of these inputs has four numbers, which are equal."""
   words = 8 // bits * 2
-  text = re.sub(rf"\$([0-{words - 1}])\b", r"n\1", _numbers(bits, dtype, kind))
-  scale, rest, zero = (f"${words + 1 + 2 * place}" for place in range(3))
-  fma = f"fma.rn.{_PAIR[kind]}"
-  steps = [
-    f".reg .b32 {', '.join(f'n{word}' for word in range(words))}, part, unit, none; {{ {text} }}",
-    f"mov.b32 unit, {'0x3f803f80' if kind == 'bfloat16' else '0x3c003c00'};",
-    "mov.b32 none, 0x80008000;",
-  ]
-  for word in range(words):
-    if has_zeros:
-      steps.append(f"{fma} n{word}, n{word}, unit, {zero};")
-    steps.append(f"{fma} part, n{word}, {rest}, none;")
-    steps.append(f"{fma} ${word}, n{word}, {scale}, part;")
-  return f"{{ {' '.join(steps)} }}"
+
+  def operand(place: int, _word: int) -> str:
+    return f"${words + 1 + 2 * place}"
+
+  text = _numbers(bits, dtype, kind)
+  return f"{{ {formats.scaled(text, kind, words, operand, has_zeros)} }}"
 
 
 def _numbers(bits: int, dtype: str, kind: str) -> str:
@@ -110,7 +100,7 @@ def scaled(bits: int, kind: str) -> str:
     f".reg .b32 {', '.join([*ones, *others])}, none; mov.b32 none, 0x80008000;",
     *_ordered(bits, count, ones),
     *_ordered(bits, 2 * count, others),
-    *(f"fma.rn.{_PAIR[kind]} ${n}, {ones[n]}, {others[n]}, none;" for n in range(count)),
+    *(f"fma.rn.{formats.PAIRS[kind]} ${n}, {ones[n]}, {others[n]}, none;" for n in range(count)),
   ]
   return f"{{ {' '.join(steps)} }}"
 
