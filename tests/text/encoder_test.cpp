@@ -9,6 +9,7 @@
 namespace {
 
 using husk::test::Answer;
+using husk::test::expect_refused;
 using husk::test::Generator;
 using husk::test::LoadedModel;
 using husk::test::ModelFile;
@@ -227,12 +228,7 @@ TEST(Encoders, WrongMetadataAreRefused) {
     file.has_verify = false;
     file.encoder = LM_OF_TOKENS;
     file.encoder_entry = entry;
-    const LoadedModel model(file);
-    husk_generator* generator = nullptr;
-    husk_error error;
-    const husk_generator_options options = HUSK_GENERATOR_OPTIONS_INIT;
-    EXPECT_NE(model.create(options, &generator, &error), HUSK_OK) << entry;
-    EXPECT_NE(std::string(error.text).find(message), std::string::npos) << error.text;
+    expect_refused(file, message, entry);
   }
 }
 

@@ -8,6 +8,7 @@
 namespace {
 
 using husk::test::Answer;
+using husk::test::expect_refused;
 using husk::test::Generator;
 using husk::test::LoadedModel;
 using husk::test::ModelFile;
@@ -253,12 +254,7 @@ TEST(Images, WrongMetadataAreRefused) {
     ModelFile file;
     file.images = LM_PLAIN;
     file.image_entry = entry;
-    const LoadedModel model(file);
-    husk_generator* generator = nullptr;
-    husk_error error;
-    const husk_generator_options options = HUSK_GENERATOR_OPTIONS_INIT;
-    EXPECT_NE(model.create(options, &generator, &error), HUSK_OK) << entry;
-    EXPECT_NE(std::string(error.text).find(message), std::string::npos) << error.text;
+    expect_refused(file, message, entry);
   }
 }
 

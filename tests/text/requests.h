@@ -146,6 +146,16 @@ inline void run(const Generator& generator) {
   }
 }
 
+// That a generator of a file with a wrong entry `entry` is refused with a message.
+inline void expect_refused(const ModelFile& file, const char* message, const char* entry) {
+  const LoadedModel model(file);
+  husk_generator* generator = nullptr;
+  husk_error error;
+  const husk_generator_options options = HUSK_GENERATOR_OPTIONS_INIT;
+  EXPECT_NE(model.create(options, &generator, &error), HUSK_OK) << entry;
+  EXPECT_NE(std::string(error.text).find(message), std::string::npos) << error.text;
+}
+
 inline husk_generator_stats stats(const Generator& generator) {
   husk_generator_stats out = HUSK_GENERATOR_STATS_INIT;
   EXPECT_EQ(husk_generator_stats_get(generator.get(), &out, nullptr), HUSK_OK);
