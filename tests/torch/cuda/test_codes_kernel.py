@@ -4,10 +4,12 @@ of which must be detected."""
 
 import gluon_interpreter
 import pytest
+import rows_reference
 import torch
 from husk.quantized.operator import numbers
 from husk.rows import unpacking
-from test_rows_kernel import ACTIVATIONS, TEXT
+from rows_reference import ACTIVATIONS
+from test_rows_kernel import TEXT
 
 E4M3 = torch.float8_e4m3fn
 INT4 = dict(bits=4, group=32, scales=torch.float16)
@@ -123,52 +125,31 @@ def results(
     weights = [(*parts, weight.to(dtype)) for *parts, weight in weights]
   biases = [some(count) if has else None for count, has in zip(columns, bias)]
   factors = some(k) if scale else None
-  h = x.double()
-  if norm:
-    h = h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + 1e-3)
-  if scale:
-    h = h * factors.double()
-  products = [
-    h @ weight.double().t() + (0 if one is None else one.double())
-    for (*_, weight), one in zip(weights, biases)
-  ]
-  if gate:
-    right = ACTIVATIONS[gate](products[0]) * products[1]
-  elif len(columns) == 1:
-    right = products[0]
-  else:
-    right = torch.cat([each.flatten() for each in products])
   added = some(rows, columns[0]) if residual else None
-  if residual:
-    right = right + added.double()
-  around = torch.full((right.numel() + 10,), 7.0, dtype=dtype)
-  out = around[5:-5].view(right.shape)
-  out.fill_(float("nan"))
-
-  def padded(values):
-    return [*values, None, None, None][:4]
+  matrices = [weight for *_, weight in weights]
+  right = rows_reference.expected(x, matrices, biases, factors, norm, gate, added)
+  out, around = rows_reference.room(right.shape, dtype)
 
   def paired(values):
     return None if values is None else values.view(torch.int32) if bits == 4 else values
 
   name, codes_name = (str(one).removeprefix("torch.") for one in (dtype, kind))
-  tiles = -(-columns[0] // (tile // 2)) if gate else sum(-(-count // tile) for count in columns)
   gluon_interpreter.launch(
     text,
     "few_rows_codes",
-    tiles,
+    rows_reference.tiles(columns, gate, tile),
     [
       paired(x),
       paired(factors),
-      *padded([each[0].view(torch.int8) for each in weights]),
-      *padded([each[1] for each in weights]),
-      *padded([each[2] for each in weights]),
-      *padded(biases),
+      *rows_reference.padded([each[0].view(torch.int8) for each in weights]),
+      *rows_reference.padded([each[1] for each in weights]),
+      *rows_reference.padded([each[2] for each in weights]),
+      *rows_reference.padded(biases),
       added,
       out,
       1e-3 if norm else -1.0,
       k,
-      *[*columns, 0, 0, 0][:4],
+      *rows_reference.padded(columns, 0),
       rows,
       gate,
       bits,
@@ -184,7 +165,7 @@ def results(
       depth,
     ],
   )
-  assert (around[:5] == 7).all() and (around[-5:] == 7).all()
+  rows_reference.check(around)
   return out, right
 
 

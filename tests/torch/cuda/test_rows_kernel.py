@@ -6,18 +6,13 @@ import pathlib
 
 import gluon_interpreter
 import pytest
+import rows_reference
 import torch
-from torch.nn import functional as F
+from rows_reference import ACTIVATIONS
 
 TEXT = (
   pathlib.Path(__file__).resolve().parents[3] / "compiler" / "torch" / "husk" / "rows" / "kernel.py"
 ).read_text()
-ACTIVATIONS = {
-  "silu": F.silu,
-  "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
-  "relu": F.relu,
-  "sigmoid": torch.sigmoid,
-}
 CASES = {
   "one weight": {},
   "two rows": dict(rows=2),
@@ -81,43 +76,23 @@ def error(
   bias = bias or (False,) * len(columns)
   biases = [some(count) if has else None for count, has in zip(columns, bias)]
   factors = some(k) if scale else None
-  h = x.double()
-  if norm:
-    h = h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + 1e-3)
-  if scale:
-    h = h * factors.double()
-  products = [
-    h @ weight.double().t() + (0 if one is None else one.double())
-    for weight, one in zip(weights, biases)
-  ]
-  if gate:
-    right = ACTIVATIONS[gate](products[0]) * products[1]
-  elif len(columns) == 1:
-    right = products[0]
-  else:
-    right = torch.cat([each.flatten() for each in products])
   added = some(rows, columns[0]) if residual else None
-  if residual:
-    right = right + added.double()
-  around = torch.full((right.numel() + 10,), 7.0, dtype=dtype)
-  out = around[5:-5].view(right.shape)
-  out.fill_(float("nan"))
-  counts = [*columns, 0, 0, 0, 0][:4]
-  tiles = -(-columns[0] // (tile // 2)) if gate else sum(-(-count // tile) for count in columns)
+  right = rows_reference.expected(x, weights, biases, factors, norm, gate, added)
+  out, around = rows_reference.room(right.shape, dtype)
   gluon_interpreter.launch(
     text,
     "few_rows",
-    tiles,
+    rows_reference.tiles(columns, gate, tile),
     [
       x,
       factors,
-      *[*weights, None, None, None][:4],
-      *[*biases, None, None, None][:4],
+      *rows_reference.padded(weights),
+      *rows_reference.padded(biases),
       added,
       out,
       1e-3 if norm else -1.0,
       k,
-      *counts,
+      *rows_reference.padded(columns, 0),
       rows,
       8 if rows <= 8 else 16,
       gate,
@@ -126,7 +101,7 @@ def error(
       width,
     ],
   )
-  assert (around[:5] == 7).all() and (around[-5:] == 7).all()
+  rows_reference.check(around)
   return float((out.double() - right).norm() / right.norm()) / torch.finfo(dtype).eps
 
 
