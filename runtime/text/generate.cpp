@@ -3,9 +3,7 @@
 
 #include "text/generator.h"
 
-using husk::failed;
 using husk::null_argument;
-using husk::Status;
 
 struct husk_generator {
   husk::text::Generator generator;

@@ -7,7 +7,6 @@
 #include "text/json.h"
 
 using husk::fail;
-using husk::failed;
 using husk::null_argument;
 using husk::Status;
 using namespace husk::text;  // NOLINT: the C functions below are those of this namespace
