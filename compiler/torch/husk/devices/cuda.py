@@ -30,6 +30,7 @@ from ..cuda import operators as cuda_operators
 from ..cuda import quantized as quantized_kernels
 from ..cuda.kernels import CudaKernels
 from ..errors import CompileError
+from ..experts import choice
 from ..experts import node as expert_nodes
 from ..experts import operator as experts
 from ..host import operators as host_operators
@@ -154,7 +155,7 @@ class Cuda(Device):
     weights: FunctionConstants,
     names: hir.Names,
   ) -> hir.Variant:
-    nodes = {**rows.NODES, **expert_nodes.NODES}
+    nodes = {**rows.NODES, **expert_nodes.NODES, **choice.NODES}
     if self.attention == "flash":
       nodes |= {**launch.NODES, **step_launch.NODES}
     writer = self.writer(signature, weights, names, nodes)
@@ -179,6 +180,9 @@ class Cuda(Device):
     of_experts = experts.rewrite(exported, self.description)
     if of_experts is not exported:
       exported, prepared = of_experts, capture.prepared
+    with_choices = choice.rewrite(exported)
+    if with_choices is not exported:
+      exported, prepared = with_choices, capture.prepared
     of_codes = int_layers.rewrite(exported)
     if of_codes is not exported:
       exported, prepared = of_codes, capture.prepared
@@ -211,6 +215,7 @@ class Cuda(Device):
           **spellings.lowerings(),
           **rows.lowerings(self.description),
           **expert_nodes.lowerings(),
+          **choice.lowerings(),
           **random.lowerings(constants.GENERATOR, constants.GENERATOR_BYTES),
           **(
             products.lowerings(self.description, self.tuning, self.folds)

@@ -1,5 +1,6 @@
-"""Products of rows with the matrices of their experts: Triton kernels, which experts/node.py
-compiles with the constants of one call; nothing imports this file while a model is exported.
+"""Products of rows with the matrices of their experts, and the choice of experts: Triton kernels,
+which experts/node.py and choice.py compile with the constants of one call; nothing imports this
+file while a model is exported.
 
 A *stack* has a matrix of N x K elements for each of COUNT experts. EXPERT, COLUMN and ELEMENT are
 the distances of experts, of the columns of a result, and of the elements that a column multiplies.
@@ -161,6 +162,52 @@ def expert_tiles(x, stack, scales, zeros, values, ends, out, rows, COUNT: tl.con
     at = row.to(tl.int64)[:, None] * N + column[None, :]
     tl.store(out + at, total.to(out.dtype.element_ty),
              mask=exists[:, None] & (column < N)[None, :])
+
+
+@triton.jit
+def chosen_of_row(x, weights, numbers, N: tl.constexpr, K: tl.constexpr, SOFTMAX: tl.constexpr,
+                  SHARE: tl.constexpr, WIDTH: tl.constexpr, K_WIDTH: tl.constexpr):
+  """The K largest of N elements of a row of `x`, which is program 0, and their places, of which the
+  first one counts among equal elements. NaN is larger than all numbers. With SOFTMAX, the elements
+  are those of the softmax of the row. SHARE says what becomes of the K elements: "sum" divides them
+  by their sum, "softmax" is their softmax, "" leaves them.
+
+  WIDTH and K_WIDTH are powers of two, at least N and K. There is one warp.
+  """
+  row = tl.program_id(0).to(tl.int64)
+  n = tl.arange(0, WIDTH)
+  value = tl.load(x + row * N + n, mask=n < N, other=float("-inf")).to(tl.float32)
+  if SOFTMAX:
+    value = _shares(value)
+  # The order of floats is that of ints if those below 0 are turned round. A key has the place too,
+  # so that the largest one tells both.
+  bits = value.to(tl.int32, bitcast=True)
+  bits = tl.where(value != value, 0x7FC00000, bits ^ ((bits >> 31) & 0x7FFFFFFF))
+  key = (bits.to(tl.int64) << 32) | (WIDTH - 1 - n)
+  key = tl.where(n < N, key, -0x8000000000000000)
+  place = tl.arange(0, K_WIDTH)
+  found = tl.full((K_WIDTH,), float("-inf"), tl.float32)
+  at = tl.zeros((K_WIDTH,), tl.int64)
+  for number in tl.static_range(K):
+    best = tl.max(key, 0)
+    key = tl.where(key == best, -0x8000000000000000, key)
+    bits = (best >> 32).to(tl.int32)
+    bits = bits ^ ((bits >> 31) & 0x7FFFFFFF)
+    found = tl.where(place == number, bits.to(tl.float32, bitcast=True), found)
+    at = tl.where(place == number, WIDTH - 1 - (best & (WIDTH - 1)), at)
+  if SHARE == "sum":
+    found = found / tl.sum(tl.where(place < K, found, 0.0), 0)
+  elif SHARE == "softmax":
+    found = _shares(found)
+  tl.store(weights + row * K + place, found.to(weights.dtype.element_ty), mask=place < K)
+  tl.store(numbers + row * K + place, at, mask=place < K)
+
+
+@triton.jit
+def _shares(x):
+  """The softmax of a row."""
+  x = tl.exp(x - tl.max(x, 0))
+  return x / tl.sum(x, 0)
 
 
 @triton.jit

@@ -1,4 +1,4 @@
-"""Nodes of Inductor that are a launch of a kernel of Husk's own, with one result."""
+"""Nodes of Inductor that are a launch of a kernel of Husk's own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def base() -> Any:
   from torch._inductor.virtualized import V
 
   class Launched(ir.ExternKernel):
-    """`outputs` has the result, once `result` has made it."""
+    """`outputs` has the results, once `results` has made them."""
 
     def __init__(self, inputs: Sequence[InductorObject]) -> None:
       super().__init__(
@@ -54,10 +54,23 @@ def in_pairs(rows: InductorObject) -> InductorObject:
 
 def result(node: InductorObject, like: InductorObject, size: Sequence[Any]) -> InductorObject:
   """The result of a node, of some size, with the device and the dtype of another tensor."""
+  (one,) = results(node, like, [(size, like.get_dtype())])
+  return one
+
+
+def results(
+  node: InductorObject, like: InductorObject, kinds: Sequence[tuple[Sequence[Any], Any]]
+) -> list[InductorObject]:
+  """The results of a node, of some sizes and dtypes, on the device of another tensor."""
   from torch._inductor import ir
 
-  layout = ir.FixedLayout(
-    like.get_device(), like.get_dtype(), size, ir.FlexibleLayout.contiguous_strides(size)
-  )
-  node.outputs = [ir.MultiOutput(layout, node, [(tuple, 0)], True)]
-  return ir.TensorBox.create(node.outputs[0])
+  node.outputs = [
+    ir.MultiOutput(
+      ir.FixedLayout(like.get_device(), dtype, size, ir.FlexibleLayout.contiguous_strides(size)),
+      node,
+      [(tuple, place)],
+      True,
+    )
+    for place, (size, dtype) in enumerate(kinds)
+  ]
+  return [ir.TensorBox.create(one) for one in node.outputs]
