@@ -42,7 +42,7 @@ ALLOWED = {
   "libraries": {"hir", "inductor", "lower"},
   "launches": {"hir", "inductor", "lower", "cuda"},
   "rows": {"hir", "inductor", "lower", "cuda", "launches"},
-  "experts": {"hir", "inductor", "fusion", "lower", "quantized", "cuda", "launches"},
+  "experts": {"hir", "inductor", "fusion", "lower", "quantized", "cuda", "launches", "rows"},
   "attention": {"hir", "inductor", "fusion", "lower", "cuda", "launches"},
   "devices": BELOW - {"runtime"},
   "jit": BELOW | {"devices"},

@@ -10,6 +10,7 @@ from cuda_numerics import close, computed
 from husk.cuda.target import Target
 from husk.experts import operator as experts
 from husk.quantized.operator import grouped_operator
+from husk.rows import node as tiles
 from torch import nn
 from torch.nn import functional as F
 
@@ -74,9 +75,16 @@ FORMATS = {
 }
 
 
+@pytest.fixture
+def in_triton(monkeypatch):
+  """The kernels that Triton's interpreter runs. Those of tensor cores are run by others
+  (test_codes_of_experts.py)."""
+  monkeypatch.setattr(tiles, "has_experts", lambda *_: False)
+
+
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
-def test_rows_with_numbers(name, dtype, tmp_path):
+def test_rows_with_numbers(name, dtype, in_triton, tmp_path):
   if dtype != torch.bfloat16 and name not in ("4 bits", "int8 by rows", "fp8"):
     pytest.skip("formats with instructions show the types")
   # 192 elements are two pieces.
@@ -88,6 +96,48 @@ def test_rows_with_numbers(name, dtype, tmp_path):
   bits = FORMATS[name].get("bits", 4)
   assert re.search(rf"launch \S*expert_row_\S*_silu_{bits}bits\b", text)
   assert re.search(rf"launch \S*experts_of_row_\S*_{bits}bits\b", text)
+
+
+@pytest.mark.parametrize(
+  "name, dtype, change, is_tiled",
+  [
+    ("4 bits", torch.bfloat16, {}, True),
+    ("4 bits with zeros of floats", torch.float16, {}, True),
+    ("int8 by rows", torch.bfloat16, {}, True),
+    ("int8 in groups", torch.bfloat16, {}, True),
+    ("fp8", torch.bfloat16, {}, True),
+    ("int8 by rows", torch.float32, {}, False),
+    ("4 bits of a table", torch.bfloat16, {}, False),
+    ("int8 by rows", torch.bfloat16, dict(between=20480), False),
+  ],
+)
+def test_tiles_of_tensor_cores(name, dtype, change, is_tiled, tmp_path):
+  model = Mixture(dtype, **{"width": 128, "between": 192, **change}, **FORMATS[name]).eval()
+  args = (torch.randn(3, 128).to(dtype),)
+  husk.export(model, args, tmp_path / "x.husk", targets=("cuda:h200",), keep=tmp_path)
+  text = (tmp_path / "model.hir").read_text()
+  assert bool(re.search(r"launch \S*experts_of_row_tiled_", text)) == is_tiled
+  assert bool(re.search(r"launch \S*expert_row_tiled_\S*_silu_", text)) == (
+    is_tiled or "between" in change
+  )
+
+
+@pytest.mark.parametrize(
+  "times, k, bits, tiles_of",
+  [
+    (0, 2048, 4, dict(WARPS=4, SPLIT=4)),
+    (0, 4096, 8, dict(WARPS=8, SPLIT=8)),
+    (8, 768, 4, dict(WARPS=16, SPLIT=2)),
+    (2, 14336, 8, dict(WARPS=16, SPLIT=8)),
+    (3, 128, 4, dict(WARPS=4, SPLIT=1)),
+    (16, 512, 8, dict(WARPS=16, SPLIT=1)),
+  ],
+)
+def test_warps_of_tiles(times, k, bits, tiles_of):
+  numbers = dict(TIMES=times or 8, K=k, BITS=bits)
+  operands = {"weights": None} if times else {}
+  found = tiles._config_of_experts(numbers, operands)
+  assert {name: found[name] for name in tiles_of} == tiles_of
 
 
 class Sorted(nn.Module):
@@ -138,7 +188,7 @@ class Shifted(Mixture):
 
 
 @pytest.mark.parametrize("codes, first", [({}, 1), ({}, 2), (FORMATS["int8 by rows"], 1)])
-def test_pairs_begin_where_words_do(codes, first, tmp_path):
+def test_pairs_begin_where_words_do(codes, first, in_triton, tmp_path):
   """Elements for codes of 4 bits are read in pairs, so that rows with an odd offset are copied."""
   model, x = Shifted(first, **codes).eval(), torch.randn(3 * 128 + 2).bfloat16()
   (found,) = computed(model, (x,), None, [{"x": x}], tmp_path)

@@ -90,7 +90,7 @@ def stand_ins(machine):
     static_range=builtins.range,
     allocate_shared_memory=machine.allocate,
     warp_specialize=machine.specialize,
-    program_id=lambda axis: Scalar(machine.program),
+    program_id=lambda axis: Scalar(machine.place[axis]),
     where=choose,
     num_programs=lambda axis: Scalar(machine.programs),
     cdiv=lambda a, b: Scalar(-(-a // b)),
@@ -164,14 +164,17 @@ def load(text, machine):
 
 
 def launch(text, kernel, programs, arguments, order=0):
-  """Runs the function `kernel` of `text` as `programs` blocks. Tensors become pointers, ints become
-  scalars of the program. `order` seeds the choice of the partition that continues at a barrier."""
-  machine = Machine(programs, order)
+  """Runs the function `kernel` of `text` as `programs` blocks, which may be numbers of two axes.
+  Tensors become pointers, ints become scalars of the program. `order` seeds the choice of the
+  partition that continues at a barrier."""
+  first, second = programs if isinstance(programs, tuple) else (programs, 1)
+  machine = Machine(first, order)
   run = load(text, machine)[kernel]
   converted = [
     Pointer.of(x) if isinstance(x, torch.Tensor) else Scalar(x) if type(x) is int else x
     for x in arguments
   ]
-  for machine.program in range(programs):
+  for machine.program in range(first * second):
+    machine.place = (machine.program % first, machine.program // first)
     machine.bytes, machine.allocated = 0, 0
     run(*converted)

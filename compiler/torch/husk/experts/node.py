@@ -18,6 +18,7 @@ from ..launches.call import Call, Memory, backend_of, kind_of, most
 from ..lower import extern
 from ..lower.body import Body
 from ..lower.nodes import IrNode
+from ..rows import node as row_tiles
 from . import operator
 
 _FILE = pathlib.Path(__file__).parent / "kernel.py"
@@ -126,26 +127,30 @@ def launch(body: Body, node: IrNode) -> None:
   """Writes the launch of an ExpertRows node."""
   (output,) = node.outputs
   extern.declared(body, None, output)
+  target, numbers = backend_of(body).target, node.numbers
+  operands = dict(zip(node.names, node.inputs, strict=True))
+  if node.kernel != "expert_tiles" and row_tiles.has_experts(target, numbers, operands):
+    row_tiles.launch_experts(body, operands, numbers, output)
+    return
   call = Call(body, node.kernel, _FILE)
-  for name, tensor in zip(node.names, node.inputs, strict=True):
+  for name, tensor in operands.items():
     call.pointer(name, Memory.of(body, tensor), kind_of(tensor))
   call.pointer("out", Memory.of(body, output), kind_of(output))
-  call.constant(**node.numbers)
-  rows, columns = output.get_size()
-  target, numbers = backend_of(body).target, node.numbers
+  call.constant(**numbers)
+  count, columns = output.get_size()
   if node.kernel == "expert_tiles":
-    call.rows("rows", rows)
+    call.rows("rows", count)
     call.constant(
       COUNT_WIDTH=1 << numbers["COUNT"].bit_length(),
       PRECISION="tf32x3" if output.get_dtype().itemsize == 4 else "ieee",
     )
-    config = _tiles(most(body, rows), numbers, output.get_dtype().itemsize)
+    config = _tiles(most(body, count), numbers, output.get_dtype().itemsize)
     # Rows behind the last end are those of one more expert.
     sides = (f"min(rows, {numbers['COUNT'] + 1}) + rows // {config['BLOCK_M']}", None)
-    grid: dict[str, Any] = {"rows": rows}
+    grid: dict[str, Any] = {"rows": count}
   else:
-    config = _columns(target, numbers, torch_compat.size_hint(rows))
-    sides, grid = ("rows", None), {"rows": rows}
+    config = _columns(target, numbers, torch_compat.size_hint(count))
+    sides, grid = ("rows", None), {"rows": count}
   blocks = str(-(-int(columns) // config["BLOCK_N"]))
   x, y = (blocks if side is None else side for side in sides)
   parts = [node.kernel, hir.dtype(output.get_dtype())]

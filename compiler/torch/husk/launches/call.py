@@ -12,7 +12,7 @@ from typing import Any, cast
 import sympy
 
 from .. import dtypes, hir
-from ..cuda import source_edit
+from ..cuda import pdl, source_edit
 from ..cuda.kernels import CudaKernels, Grid
 from ..inductor import torch_compat
 from ..lower import nodes
@@ -26,10 +26,13 @@ Size = Any
 class Call:
   """A call of a kernel, and the definition of the kernel for it. The call has a value for each
   parameter; known numbers become constants of the kernel. `kernel` is the name of a function in
-  `file`."""
+  `file`. If a call `waits_first`, the kernel waits at its head, although its text has a later place
+  for that, and starts its successors early (cuda/pdl.py)."""
 
-  def __init__(self, body: Body, kernel: str, file: pathlib.Path) -> None:
-    self.body, self.kernel, self.file = body, kernel, file
+  def __init__(
+    self, body: Body, kernel: str, file: pathlib.Path, waits_first: bool = False
+  ) -> None:
+    self.body, self.kernel, self.file, self.waits_first = body, kernel, file, waits_first
     self.signature: dict[str, str] = {}
     self.constants: dict[str, Any] = {}
     self.values: dict[str, Any] = {}
@@ -92,12 +95,15 @@ class Call:
     `grid_args`."""
     backend = backend_of(self.body)
     source = _source(self.file, self.kernel)
+    text = source.text
+    if self.waits_first:
+      text = text.replace(pdl.PLACE, pdl.EARLY)
     configured = {key for config in configs for key in config}
     if missing := set(source.parameters) - set(self.signature) - configured:
       raise ValueError(f"kernel {self.kernel}: nothing is given for {', '.join(sorted(missing))}")
     backend.define(
       name,
-      source_edit.renamed(source.text, self.kernel, name),
+      source_edit.renamed(text, self.kernel, name),
       signature={each: self.signature.get(each, "constexpr") for each in source.parameters},
       constants={
         each: self.constants[each] for each in source.parameters if each in self.constants

@@ -185,12 +185,13 @@ def _warps(WARPS):
 
 @gluon.jit
 def few_rows_codes(x, scale, w0, w1, w2, w3, s0, s1, s2, s3, z0, z1, z2, z3, b0, b1, b2, b3,
-                   residual, out, EPS: gl.constexpr, K: gl.constexpr, N0: gl.constexpr,
-                   N1: gl.constexpr, N2: gl.constexpr, N3: gl.constexpr, ROWS: gl.constexpr,
-                   GATE: gl.constexpr, BITS: gl.constexpr, GROUP: gl.constexpr,
+                   residual, experts, shares, out, EPS: gl.constexpr, K: gl.constexpr,
+                   N0: gl.constexpr, N1: gl.constexpr, N2: gl.constexpr, N3: gl.constexpr,
+                   ROWS: gl.constexpr, GATE: gl.constexpr, BITS: gl.constexpr, GROUP: gl.constexpr,
                    NUMBERS: gl.constexpr, ORDER: gl.constexpr, SCALED: gl.constexpr,
-                   IN_DIGITS: gl.constexpr, TILE: gl.constexpr, WARPS: gl.constexpr,
-                   DEPTH: gl.constexpr):
+                   IN_DIGITS: gl.constexpr, TIMES: gl.constexpr, OFFSET: gl.constexpr,
+                   COUNT: gl.constexpr, TILE: gl.constexpr, WARPS: gl.constexpr,
+                   DEPTH: gl.constexpr, SPLIT: gl.constexpr):
   """Program 0 is a tile of TILE rows of the weights, as in `few_rows`, whose parameters of the same
   names mean the same.
 
@@ -214,8 +215,14 @@ def few_rows_codes(x, scale, w0, w1, w2, w3, s0, s1, s2, s3, z0, z1, z2, z3, b0,
   3 then. ORDER are the instructions that put elements of the rows in this order, and SCALED does
   that with the product of two rows.
 
-  A warp computes 64 bytes of each WARPS * 64 of a row, which are a step. DEPTH steps are on their
-  way at a time.
+  A warp computes 64 bytes of each SPLIT * 64 of a row, which are a step; without experts, SPLIT is
+  WARPS. DEPTH steps are on their way at a time.
+
+  With `experts`, `w0` is a stack of COUNT matrices, with 2 N0 rows each if there is a gate, and a
+  result has the matrix of its number in `experts`, less OFFSET; a number of no matrix makes it 0.
+  Program 0 is then a row of `out`, program 1 a tile. Such a row is computed of the row
+  program / TIMES of `x`. With `shares`, it is the sum of the products of TIMES rows of `x`, which
+  have a number, a share that multiplies them, and SPLIT warps each.
   """
   product: gl.constexpr = gl.NVMMADistributedLayout(
       version=[2, 0], warps_per_cta=[WARPS, 1, 1], instr_shape=[1, 16, 8])
@@ -225,10 +232,13 @@ def few_rows_codes(x, scale, w0, w1, w2, w3, s0, s1, s2, s3, z0, z1, z2, z3, b0,
   lines_of_rows: gl.constexpr = _lines_of_rows(WARPS)
   here: gl.constexpr = gl.SliceLayout(0, product)
   BYTES: gl.constexpr = K * BITS // 8
-  STEP: gl.constexpr = WARPS * 64
+  STEP: gl.constexpr = SPLIT * 64
   STEPS: gl.constexpr = (BYTES + STEP - 1) // STEP
   HALF: gl.constexpr = TILE // 2
   GROUPS: gl.constexpr = K // GROUP
+  # The rows that are multiplied with a matrix each, and are added, and the columns of a matrix.
+  PLACES: gl.constexpr = 1 if shares is None else TIMES
+  OF_EXPERT: gl.constexpr = N0 if GATE == "" else 2 * N0
   # Whether lines have scales, whether each line has a sum of its own, the rows that eight columns
   # are, and how often those make up all rows.
   HAS_GROUPS: gl.constexpr = GROUPS > 1 or z0 is not None
@@ -236,8 +246,20 @@ def few_rows_codes(x, scale, w0, w1, w2, w3, s0, s1, s2, s3, z0, z1, z2, z3, b0,
   COLUMNS: gl.constexpr = 2 if BY_LINE else 8
   PARTS: gl.constexpr = (ROWS + COLUMNS - 1) // COLUMNS
 
-  pid = gl.program_id(0)
+  pid = gl.program_id(0 if experts is None else 1)
   number, before, columns, first_column = _place(pid, N0, N1, N2, N3, GATE, TILE)
+  if experts is not None:
+    token = gl.program_id(0).to(gl.int64)
+    experts += token * PLACES
+    x += (token // (TIMES // PLACES)) * (PLACES * BYTES)
+    out += token * N0
+    if residual is not None:
+      residual += token * N0
+    if GATE != "":
+      w1 = w0 + N0 * BYTES
+      s1 = s0 + N0 * GROUPS
+      if z0 is not None:
+        z1 = z0 + N0 * GROUPS
   w = _chosen(number, w0, w1, w2, w3, GATE)
   s = _chosen(number, s0, s1, s2, s3, GATE)
 
@@ -245,11 +267,15 @@ def few_rows_codes(x, scale, w0, w1, w2, w3, s0, s1, s2, s3, z0, z1, z2, z3, b0,
   part = gl.arange(0, WARPS, layout=gl.SliceLayout(1, gl.SliceLayout(2, lines)))[:, None, None]
   row = gl.arange(0, TILE, layout=gl.SliceLayout(0, gl.SliceLayout(2, lines)))[None, :, None]
   inside = gl.arange(0, 64, layout=gl.SliceLayout(0, gl.SliceLayout(1, lines)))[None, None, :]
-  k = part * 64 + inside
+  k = part % SPLIT * 64 + inside
   weights = _addresses(w, w1, row, k, first_column, columns, BYTES, GATE, HALF)
+  is_here = None
+  if experts is not None:
+    expert, is_here = _expert(experts, part, SPLIT, PLACES, OFFSET, COUNT)
+    weights += expert * (OF_EXPERT * BYTES)
   codes = ()
   for step in gl.static_range(0, min(DEPTH, STEPS)):
-    codes = codes + (_read(weights, k, step, BYTES, STEP),)
+    codes = codes + (_read_codes(weights, k, is_here, step, BYTES, STEP),)
 
   # The scales and zeros of the first steps, or the scales of whole rows.
   row = gl.arange(0, TILE, layout=gl.SliceLayout(1, here))
@@ -265,24 +291,44 @@ def few_rows_codes(x, scale, w0, w1, w2, w3, s0, s1, s2, s3, z0, z1, z2, z3, b0,
     column = gl.arange(0, 8 if BY_LINE else 4,
                        layout=gl.SliceLayout(0, gl.SliceLayout(1, of_lines)))[None, None, :]
     place = place[None, :, None]
-    line = part[:, None, None] * 4 + column % 4
+    part = part[:, None, None]
+    line = part % SPLIT * 4 + column % 4
     scales = _addresses(s, s1, place, line * 0, first_column, columns, GROUPS, GATE, HALF)
     offsets = scales
     if z0 is not None:
       z = _chosen(number, z0, z1, z2, z3, GATE)
       offsets = _addresses(z, z1, place, line * 0, first_column, columns, GROUPS, GATE, HALF)
+    has_scales = None
+    if experts is not None:
+      expert, has_scales = _expert(experts, part, SPLIT, PLACES, OFFSET, COUNT)
+      scales += expert * (OF_EXPERT * GROUPS)
+      offsets += expert * (OF_EXPERT * GROUPS)
     for step in gl.static_range(0, min(DEPTH, STEPS)):
-      factors = factors + (_read_group(scales, line, step, BITS, BYTES, WARPS, GROUP),)
+      factors = factors + (_read_group(scales, line, has_scales, step, BITS, BYTES, SPLIT, GROUP),)
       if z0 is not None:
-        zeros = zeros + (_read_group(offsets, line, step, BITS, BYTES, WARPS, GROUP),)
-  else:
+        zeros = zeros + (_read_group(offsets, line, has_scales, step, BITS, BYTES, SPLIT, GROUP),)
+  elif experts is None:
     of_rows = gl.load(_addresses(s, s1, row, row * 0, first_column, columns, 1, GATE, HALF))
+
+  of_warps: gl.constexpr = gl.SliceLayout(1, gl.SliceLayout(2, product))
+  if experts is not None:
+    # What the sum of a warp is multiplied with.
+    part = gl.arange(0, WARPS, layout=of_warps)[:, None]
+    expert, is_of_stack = _expert(experts, part, SPLIT, PLACES, OFFSET, COUNT)
+    of_sums = gl.full((WARPS, 1), 1.0, gl.float32, gl.SliceLayout(2, product))
+    if shares is not None:
+      at = token * PLACES + gl.minimum(part // SPLIT, PLACES - 1)
+      of_sums = gl.load(shares + at, mask=is_of_stack, other=0.0).to(gl.float32)
+    if not HAS_GROUPS:
+      place = gl.arange(0, TILE, layout=gl.SliceLayout(0, gl.SliceLayout(2, product)))[None, :]
+      at = _addresses(s, s1, place, part * 0, first_column, columns, 1, GATE, HALF)
+      of_sums *= gl.load(at + expert * OF_EXPERT, mask=is_of_stack, other=0.0).to(gl.float32)
 
   # The weight of the norm of one row.
   of_norm = ()
   if ROWS == 1:
     if scale is not None:
-      of_norm = _read_row(scale, BYTES, WARPS, STEPS)
+      of_norm = _read_row(scale, BYTES, WARPS, STEPS, SPLIT, PLACES)
 
   # The wait for the preceding kernel stands here.
   part = gl.arange(0, WARPS, layout=gl.SliceLayout(1, gl.SliceLayout(2, lines_of_rows)))
@@ -303,7 +349,7 @@ def few_rows_codes(x, scale, w0, w1, w2, w3, s0, s1, s2, s3, z0, z1, z2, z3, b0,
   shared = ()
   added = row
   if ROWS == 1:
-    loaded = _read_row(x, BYTES, WARPS, STEPS)
+    loaded = _read_row(x, BYTES, WARPS, STEPS, SPLIT, PLACES)
     if residual is not None:
       added = gl.load(residual + gl.minimum(first_column + row, columns - 1))
     shared, squares, unit = _share_row(loaded, of_norm, IN_DIGITS, WARPS, STEPS, ORDER, SCALED,
@@ -315,7 +361,7 @@ def few_rows_codes(x, scale, w0, w1, w2, w3, s0, s1, s2, s3, z0, z1, z2, z3, b0,
       if EPS >= 0:
         squares = squares + (
             _squares_of_rows(x, COLUMNS * p, ROWS, BYTES, COLUMNS, WARPS, ORDER, BITS, out),)
-  exists = _own_lines(WARPS, gl.int8 if IN_DIGITS else gl.int16)
+  own_lines = _own_lines(WARPS, gl.int8 if IN_DIGITS else gl.int16)
   BATCH: gl.constexpr = max(1, 4 // PARTS)
   for first in gl.static_range(0, STEPS, BATCH):
     rows = ()
@@ -324,9 +370,9 @@ def few_rows_codes(x, scale, w0, w1, w2, w3, s0, s1, s2, s3, z0, z1, z2, z3, b0,
         if BY_LINE:
           # The columns of a row that is not there, and those of other lines, are zeros.
           at = m // 4
-          is_here = (inside // 16 == m % 4 + part * 0) & (at < ROWS)
+          exists = (inside // 16 == m % 4 + part * 0) & (at < ROWS)
           loaded = gl.load(x + (at * BYTES + j + step * STEP),
-                           mask=is_here & (j < BYTES - step * STEP), other=0)
+                           mask=exists & (j < BYTES - step * STEP), other=0)
         else:
           at = gl.minimum(8 * p + m, ROWS - 1)
           loaded = _read(x + (at * BYTES + j), j, step, BYTES, STEP)
@@ -341,12 +387,12 @@ def few_rows_codes(x, scale, w0, w1, w2, w3, s0, s1, s2, s3, z0, z1, z2, z3, b0,
         numbers = _numbers(codes[0], NUMBERS, BITS, left, out)
       codes = codes[1:]
       if step + DEPTH < STEPS:
-        codes = codes + (_read(weights, k, step + DEPTH, BYTES, STEP),)
+        codes = codes + (_read_codes(weights, k, is_here, step + DEPTH, BYTES, STEP),)
       later = ()
       for p in gl.static_range(0, PARTS):
         if ROWS == 1:
-          elements = _read_shared(shared, step, exists, BY_LINE, IN_DIGITS, 8 // BITS, WARPS, right,
-                                  out)
+          elements = _read_shared(shared, step, own_lines, BY_LINE, IN_DIGITS, 8 // BITS, WARPS,
+                                  right, out)
         else:
           elements = _elements(rows[0], scale, m * 0 + j, step, BYTES, STEP, ORDER, SCALED, BITS,
                                right, out)
@@ -365,11 +411,12 @@ def few_rows_codes(x, scale, w0, w1, w2, w3, s0, s1, s2, s3, z0, z1, z2, z3, b0,
         factors = factors[1:]
         if step + DEPTH < STEPS:
           factors = factors + (
-              _read_group(scales, line, step + DEPTH, BITS, BYTES, WARPS, GROUP),)
+              _read_group(scales, line, has_scales, step + DEPTH, BITS, BYTES, SPLIT, GROUP),)
         if z0 is not None:
           zeros = zeros[1:]
           if step + DEPTH < STEPS:
-            zeros = zeros + (_read_group(offsets, line, step + DEPTH, BITS, BYTES, WARPS, GROUP),)
+            zeros = zeros + (
+                _read_group(offsets, line, has_scales, step + DEPTH, BITS, BYTES, SPLIT, GROUP),)
 
   if ROWS == 1:
     # The sums of digits, of lines, and of warps, which take the squares along.
@@ -378,9 +425,10 @@ def few_rows_codes(x, scale, w0, w1, w2, w3, s0, s1, s2, s3, z0, z1, z2, z3, b0,
     if not BY_LINE:
       weight = gl.where(column % 4 == 0, weight, 0.0)
     found = gl.sum(sums[0].to(gl.float32) * weight, 2)
-    of_warps: gl.constexpr = gl.SliceLayout(1, gl.SliceLayout(2, product))
     if IN_DIGITS:
       found *= gl.convert_layout(unit, of_warps)[:, None]
+    if experts is not None:
+      found = gl.where(is_of_stack, found * of_sums, 0.0)
     squares = gl.convert_layout(squares, of_warps)[:, None] + found * 0.0
     found = gl.sum(gl.join(found, squares), 0)
     of_two = gl.arange(0, 2, layout=gl.SliceLayout(0, found.type.layout))[None, :]
@@ -389,7 +437,7 @@ def few_rows_codes(x, scale, w0, w1, w2, w3, s0, s1, s2, s3, z0, z1, z2, z3, b0,
     result = gl.convert_layout(found, gl.SliceLayout(1, here))
     if IN_DIGITS and BITS == 4:
       result *= 1.0 / 16.0
-    if not BY_LINE:
+    if not BY_LINE and experts is None:
       result *= of_rows.to(gl.float32)
     if EPS >= 0:
       result *= gl.rsqrt(gl.convert_layout(squares, gl.SliceLayout(1, here)) / K + EPS)
@@ -414,15 +462,38 @@ def few_rows_codes(x, scale, w0, w1, w2, w3, s0, s1, s2, s3, z0, z1, z2, z3, b0,
 
 
 @gluon.jit
-def _read_group(addresses, line, step: gl.constexpr, BITS: gl.constexpr, BYTES: gl.constexpr,
-                WARPS: gl.constexpr, GROUP: gl.constexpr):
-  """What the groups of lines have. `line` are the numbers of the lines of the first step."""
-  OF_A_GROUP: gl.constexpr = GROUP * BITS // 128
-  at = addresses + (step * WARPS * 4 + line) // OF_A_GROUP
-  if (step + 1) * WARPS * 64 <= BYTES:
-    return gl.load(at)
+def _expert(experts, part, SPLIT: gl.constexpr, PLACES: gl.constexpr, OFFSET: gl.constexpr,
+            COUNT: gl.constexpr):
+  """The matrices of the places of warps `part`, and whether the stack has them."""
+  place = part // SPLIT
+  expert = gl.load(experts + gl.minimum(place, PLACES - 1)).to(gl.int64) - OFFSET
+  is_here = (expert >= 0) & (expert < COUNT) & (place < PLACES)
+  return gl.where(is_here, expert, 0), is_here
+
+
+@gluon.jit
+def _read_codes(addresses, k, is_here, step: gl.constexpr, K: gl.constexpr, STEP: gl.constexpr):
+  """As `_read`, but all are 0 where not `is_here`, unless that is None."""
+  if is_here is None:
+    return _read(addresses, k, step, K, STEP)
   else:
-    return gl.load(at, mask=line < BYTES // 16 - step * WARPS * 4, other=0)
+    return gl.load(addresses + step * STEP, mask=is_here & (k < K - step * STEP), other=0)
+
+
+@gluon.jit
+def _read_group(addresses, line, is_here, step: gl.constexpr, BITS: gl.constexpr,
+                BYTES: gl.constexpr, SPLIT: gl.constexpr, GROUP: gl.constexpr):
+  """What the groups of lines have, as `_read_codes`. `line` are the numbers of the lines of the
+  first step."""
+  OF_A_GROUP: gl.constexpr = GROUP * BITS // 128
+  at = (step * SPLIT * 4 + line) // OF_A_GROUP
+  if is_here is not None:
+    exists = is_here & (line < BYTES // 16 - step * SPLIT * 4)
+    return gl.load(addresses + at, mask=exists, other=0)
+  elif (step + 1) * SPLIT * 64 <= BYTES:
+    return gl.load(addresses + at)
+  else:
+    return gl.load(addresses + at, mask=line < BYTES // 16 - step * SPLIT * 4, other=0)
 
 
 @gluon.jit
@@ -510,17 +581,19 @@ def _ints(codes, BITS: gl.constexpr, left: gl.constexpr):
 
 
 @gluon.jit
-def _read_row(row, BYTES: gl.constexpr, WARPS: gl.constexpr, STEPS: gl.constexpr):
+def _read_row(row, BYTES: gl.constexpr, WARPS: gl.constexpr, STEPS: gl.constexpr,
+              SPLIT: gl.constexpr, PLACES: gl.constexpr):
   """The numbers of a row, in parts of four steps. A warp reads those of its own lines."""
   layout: gl.constexpr = _parts_of_row(WARPS)
   part = gl.arange(0, WARPS, layout=gl.SliceLayout(1, gl.SliceLayout(2, gl.SliceLayout(3, layout))))
   step = gl.arange(0, 4, layout=gl.SliceLayout(0, gl.SliceLayout(1, gl.SliceLayout(3, layout))))
   inside = gl.arange(0, 64, layout=gl.SliceLayout(0, gl.SliceLayout(1, gl.SliceLayout(2, layout))))
-  j = ((step[None, None, :, None] * WARPS + part[:, None, None, None]) * 64
-       + inside[None, None, None, :])
+  part = part[:, None, None, None]
+  j = (step[None, None, :, None] * SPLIT + part % SPLIT) * 64 + inside[None, None, None, :]
+  rows = row + (gl.minimum(part // SPLIT, PLACES - 1) * BYTES + j)
   found = ()
   for first in gl.static_range(0, STEPS, 4):
-    found = found + (_read(row + j, j, first // 4, BYTES, 4 * WARPS * 64),)
+    found = found + (_read(rows, j, first // 4, BYTES, 4 * SPLIT * 64),)
   return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .. import hir
@@ -32,6 +32,11 @@ _LONG = 4096
 # block reads is on its way before the wait. On an H200, a step of a decoder with 8 layers took 184
 # us so with int4, and 193 with 8; with int8 222 and 220.
 _LONG_OF_CODES = 2048
+# The most warps of a block, and the most elements of a row with an expert that a thread has.
+_MOST_WARPS, _MOST_OF_A_THREAD = 16, 64
+
+# The numbers of weights.
+_NUMBERS = range(few_rows.MOST_WEIGHTS)
 
 
 @functools.cache
@@ -115,29 +120,12 @@ def launch(body: Body, node: IrNode) -> None:
   input = node.operand("x")
   *outer, k = map(int, input.get_size())
   rows = math.prod(outer)
-  numbers = range(few_rows.MOST_WEIGHTS)
-  weights = [node.operand(f"w{number}") for number in numbers]
+  weights = [node.operand(f"w{number}") for number in _NUMBERS]
   columns = [int(weight.get_size()[0]) for weight in weights if weight is not None]
   call = Call(body, "few_rows_codes" if node.bits else "few_rows", _FILE)
-  # The types of elements that a kernel does not read as what they are.
-  kinds: dict[str, str] = {f"w{number}": "i8" for number in numbers} if node.bits else {}
-  if node.bits == 4:
-    kinds |= {"x": "i32", "scale": "i32"}
-  letters = "wszb" if node.bits else "wb"
-  for name in (
-    "x",
-    "scale",
-    "residual",
-    *(f"{one}{number}" for one in letters for number in numbers),
-  ):
-    tensor = node.operand(name)
-    if tensor is None:
-      call.constant(**{name: None})
-    else:
-      call.pointer(name, Memory.of(body, tensor), kinds.get(name) or kind_of(tensor))
-  call.pointer("out", Memory.of(body, output), kind_of(output))
+  _give(call, node.operand, output, node.bits)
   call.constant(
-    **{f"N{number}": count for number, count in zip(numbers, [*columns, 0, 0, 0, 0])},
+    **{f"N{number}": count for number, count in zip(_NUMBERS, [*columns, 0, 0, 0, 0])},
     EPS=float(node.eps),
     K=k,
     ROWS=rows,
@@ -146,14 +134,9 @@ def launch(body: Body, node: IrNode) -> None:
   target = backend_of(body).target
   if node.bits:
     codes, kind = (name_of(one.get_dtype()) for one in (weights[0], input))
-    call.constant(
-      BITS=node.bits,
-      GROUP=node.group,
-      NUMBERS=_numbers(node, codes, kind, rows, node.group < k),
-      ORDER=unpacking.order(node.bits),
-      SCALED=unpacking.scaled(node.bits, kind),
-      IN_DIGITS=rows == 1 and codes != "float8_e4m3fn",
-    )
+    numbers = _numbers(node, codes, kind, rows, node.group < k)
+    _give_codes(call, node.bits, node.group, codes, kind, rows, numbers)
+    call.constant(TIMES=1, OFFSET=0, COUNT=0)
     config = _config_of_codes(target, k, node.bits, rows, columns, node.gate)
     variant = "int4" if node.bits == 4 else codes
     variant += f"_{node.group}" * (node.group < k)
@@ -171,11 +154,129 @@ def launch(body: Body, node: IrNode) -> None:
   )
   call.launch(
     name,
-    [{"maxnreg": None, **config, "num_warps": config["WARPS"], "num_stages": 1}],
+    [_launched(config)],
     ("blocks", "1", "1"),
     {"blocks": _blocks(config["TILE"], columns, node.gate)},
     body.origin(output),
   )
+
+
+def _launched(config: Mapping[str, int]) -> dict[str, Any]:
+  return {"maxnreg": None, **config, "num_warps": config["WARPS"], "num_stages": 1}
+
+
+def _give(call: Call, operand: Callable[[str], IrNode | None], output: IrNode, bits: int) -> None:
+  """Passes the tensors of a call, which are operands by the names of the kernel's parameters."""
+  # The types of elements that a kernel does not read as what they are.
+  kinds: dict[str, str] = {f"w{number}": "i8" for number in _NUMBERS} if bits else {}
+  if bits == 4:
+    kinds |= {"x": "i32", "scale": "i32"}
+  letters = "wszb" if bits else "wb"
+  names = ["x", "scale", *(f"{one}{number}" for one in letters for number in _NUMBERS)]
+  names += ["residual", "experts", "shares"] if bits else ["residual"]
+  for name in names:
+    tensor = operand(name)
+    if tensor is None:
+      call.constant(**{name: None})
+    else:
+      call.pointer(name, Memory.of(call.body, tensor), kinds.get(name) or kind_of(tensor))
+  call.pointer("out", Memory.of(call.body, output), kind_of(output))
+
+
+def _give_codes(
+  call: Call, bits: int, group: int, codes: str, kind: str, rows: int, numbers: str
+) -> None:
+  """Passes what decides how codes of the dtype `codes` meet elements of the dtype `kind`."""
+  call.constant(
+    BITS=bits,
+    GROUP=group,
+    NUMBERS=numbers,
+    ORDER=unpacking.order(bits),
+    SCALED=unpacking.scaled(bits, kind),
+    IN_DIGITS=rows == 1 and codes != "float8_e4m3fn",
+  )
+
+
+# The names of operands of rows with experts (experts/node.py), by those of the kernel's parameters.
+_OF_EXPERTS = {
+  "x": "x",
+  "scale": "scale",
+  "w0": "stack",
+  "s0": "scales",
+  "z0": "zeros",
+  "residual": "residual",
+  "experts": "experts",
+  "shares": "weights",
+}
+
+
+def has_experts(target: Target, numbers: Mapping[str, Any], operands: Mapping[str, IrNode]) -> bool:
+  """Whether `few_rows_codes` computes products of rows with numbers of experts (experts/node.py):
+  those of codes of ints and of e4m3, and elements of 16 bits, of which a thread has a few."""
+  if (
+    target.capability < 80
+    or not numbers["BITS"]
+    or "values" in operands
+    or operands["x"].get_dtype().itemsize != 2
+    or _places(numbers, operands) > _MOST_WARPS
+  ):
+    return False
+  config = _config_of_experts(numbers, operands)
+  of_a_thread = numbers["K"] // (32 * config["SPLIT"])
+  return of_a_thread <= _MOST_OF_A_THREAD
+
+
+def launch_experts(
+  body: Body,
+  operands: Mapping[str, IrNode],
+  numbers: Mapping[str, Any],
+  output: IrNode,
+) -> None:
+  """Writes the launch of `few_rows_codes` for rows with numbers of experts, or for sums of such
+  rows, of which experts/node.py has the operands and the numbers by name."""
+  call = Call(body, "few_rows_codes", _FILE, waits_first=True)
+  _give(call, lambda name: operands.get(_OF_EXPERTS.get(name, "")), output, numbers["BITS"])
+  rows, columns = output.get_size()
+  codes, kind = (name_of(operands[name].get_dtype()) for name in ("stack", "x"))
+  bits, gate = numbers["BITS"], numbers.get("GATE", "")
+  unpacked = unpacking.numbers(bits, codes, kind)
+  _give_codes(call, bits, numbers["GROUP"], codes, kind, 1, unpacked)
+  call.constant(
+    **{f"N{number}": 0 for number in _NUMBERS} | {"N0": int(columns)},
+    **{name: numbers[name] for name in ("K", "TIMES", "OFFSET", "COUNT")},
+    EPS=numbers.get("EPS", -1.0),
+    ROWS=1,
+    GATE=gate,
+  )
+  config = _config_of_experts(numbers, operands)
+  kernel = "experts_of_row_tiled" if "weights" in operands else "expert_row_tiled"
+  sizes = [str(numbers["COUNT"]), str(columns), str(numbers["K"])]
+  parts = [kernel, hir.dtype(output.get_dtype()), *sizes, gate, f"{bits}bits"]
+  call.launch(
+    "_".join(filter(None, parts)),
+    [_launched(config)],
+    ("rows", str(_blocks(config["TILE"], [int(columns)], gate)), "1"),
+    {"rows": rows},
+    body.origin(output),
+  )
+
+
+def _places(numbers: Mapping[str, Any], operands: Mapping[str, IrNode]) -> int:
+  """The rows that are added, or the next power of two."""
+  return 1 << (numbers["TIMES"] - 1).bit_length() if "weights" in operands else 1
+
+
+def _config_of_experts(
+  numbers: Mapping[str, Any], operands: Mapping[str, IrNode]
+) -> dict[str, int]:
+  """The tiles of matrices of experts. On an H200, layers of Qwen3-30B-A3B were not faster with
+  twice or half as many warps, and slower with tiles of 32 rows."""
+  places, of_a_row = _places(numbers, operands), numbers["K"] * numbers["BITS"] // 8
+  warps = max(places, 8 if places == 1 and of_a_row > _LONG_OF_CODES else 4)
+  # The warps of a place have two steps at least.
+  while places > 1 and warps < _MOST_WARPS and warps // places * 128 < of_a_row:
+    warps *= 2
+  return {"TILE": 16, "WARPS": warps, "DEPTH": 8, "SPLIT": warps // places}
 
 
 def _numbers(node: IrNode, codes: str, kind: str, rows: int, has_groups: bool) -> str:
@@ -205,8 +306,10 @@ def _config_of_codes(
   is_large = _blocks(32, columns, gate) >= _LEAST_TILES * target.multi_processor_count
   # A thread keeps 32 elements of one row at most beside a large tile.
   if is_large and k <= 8192:
-    return {"TILE": 32, "WARPS": 8 if is_long else 4, "DEPTH": 4}
-  return {"TILE": 16, "WARPS": 4 if not is_long else 16 if rows == 1 else 8, "DEPTH": 8}
+    warps = 8 if is_long else 4
+    return {"TILE": 32, "WARPS": warps, "DEPTH": 4, "SPLIT": warps}
+  warps = 4 if not is_long else 16 if rows == 1 else 8
+  return {"TILE": 16, "WARPS": warps, "DEPTH": 8, "SPLIT": warps}
 
 
 def _blocks(tile: int, columns: Sequence[int], gate: str) -> int:
