@@ -57,7 +57,9 @@ KERNELS = {
   "attention.hopper_kernel",
   "attention.step_kernel",
   "experts.kernel",
+  "rows.codes_kernel",
   "rows.kernel",
+  "rows.tiles",
 }
 
 
@@ -147,4 +149,5 @@ def test_packages_are_in_order():
 
 def test_kernels_are_not_imported(trees):
   for name, tree in trees.items():
-    assert not imports(name, ast.walk(tree)) & KERNELS, name
+    if name not in KERNELS:
+      assert not imports(name, ast.walk(tree)) & KERNELS, name

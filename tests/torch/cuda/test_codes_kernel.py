@@ -2,15 +2,19 @@
 gluon_interpreter.py and compared with the layers in f64. Mistakes are planted in its text too, each
 of which must be detected."""
 
+import pathlib
+
 import gluon_interpreter
 import pytest
 import rows_reference
 import torch
+from husk import rows
+from husk.launches import call
 from husk.quantized.operator import numbers
 from husk.rows import unpacking
 from rows_reference import ACTIVATIONS
-from test_rows_kernel import TEXT
 
+TEXT = call.module_text(pathlib.Path(rows.__file__).parent / "codes_kernel.py")
 E4M3 = torch.float8_e4m3fn
 INT4 = dict(bits=4, group=32, scales=torch.float16)
 CASES = {

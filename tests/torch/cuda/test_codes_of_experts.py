@@ -8,8 +8,7 @@ import rows_reference
 import torch
 from husk.rows import unpacking
 from rows_reference import ACTIVATIONS
-from test_codes_kernel import E4M3, INT4, codes_of
-from test_rows_kernel import TEXT
+from test_codes_kernel import E4M3, INT4, TEXT, codes_of
 
 COUNT, OFFSET = 5, 2
 CASES = {

@@ -8,11 +8,11 @@ import gluon_interpreter
 import pytest
 import rows_reference
 import torch
+from husk import rows
+from husk.launches import call
 from rows_reference import ACTIVATIONS
 
-TEXT = (
-  pathlib.Path(__file__).resolve().parents[3] / "compiler" / "torch" / "husk" / "rows" / "kernel.py"
-).read_text()
+TEXT = call.module_text(pathlib.Path(rows.__file__).parent / "kernel.py")
 CASES = {
   "one weight": {},
   "two rows": dict(rows=2),

@@ -1,4 +1,4 @@
-"""What the kernels of rows/kernel.py have to compute, in f64, and memory for their results."""
+"""What the kernels of husk/rows have to compute, in f64, and memory for their results."""
 
 import torch
 from torch.nn import functional as F

@@ -1,6 +1,6 @@
 """Linear layers of few rows, whose weights are floats or codes (quantized/codes.py): the decoding
 of a language model. This page is about one row of floats; 2 to 16 rows and most layers of codes go
-to the kernels of rows/kernel.py, with the residual that follows.
+to the kernels of `rows`, with the residual that follows.
 
 Such a layer takes the time in which its weights are read. Inductor makes a reduction of each one,
 and recomputes in each of its blocks what makes the rows. Here
@@ -11,7 +11,7 @@ and recomputes in each of its blocks what makes the rows. Here
 - a thread has read all its elements of the weights before it waits for the kernel that makes the
   rows (pdl.py), and the next kernel starts as soon as its blocks find room.
 
-What follows is fused into the kernel. Codes that rows/kernel.py does not have become numbers as in
+What follows is fused into the kernel. Codes that `rows` does not have become numbers as in
 quantized.py, and their scales are multiplied with sums. On an H200 a chain of such layers in bf16,
 with the sizes of Llama 3.2 1B, took 1.25 times as long as a read of its weights, and 1.42 times if
 each kernel waits first. A whole step of that decoder takes 1.47 times as long
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 # The most rows, each of which is multiplied by itself.
 MOST_ROWS = 1
-# The most rows of a tile of tensor cores (rows/kernel.py), of floats of 16 bits; their weights in
+# The most rows of a tile of tensor cores (rows), of floats of 16 bits; their weights in
 # one launch; and their elements, since the kernel has a loop that is written out.
 MOST_ROWS_OF_A_TILE = 16
 MOST_WEIGHTS = 4

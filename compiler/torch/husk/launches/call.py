@@ -200,10 +200,20 @@ class _Source:
   parameters: list[str]
 
 
+def module_text(file: pathlib.Path) -> str:
+  """The text of a module with kernels, with that of the modules beside it from which it imports."""
+  text, before = file.read_text(), ""
+  for node in ast.parse(text).body:
+    if isinstance(node, ast.ImportFrom) and node.level == 1:
+      before += module_text(file.parent / f"{node.module}.py")
+      text = text.replace(ast.get_source_segment(text, node) or "", "")
+  return before + text
+
+
 @functools.cache
 def _source(file: pathlib.Path, kernel: str) -> _Source:
   """The kernel of that name in a file."""
-  text = torch_compat.gluon(file.read_text())
+  text = torch_compat.gluon(module_text(file))
   (found,) = (
     node
     for node in ast.parse(text).body

@@ -2,9 +2,10 @@
 step of several sequences, or of several tokens, or of one if its weights have 8 or 4 bits.
 
 cuda/few_rows.py finds them as it finds those of one row: layers of the same rows side by side, a
-norm before them, a gate or a residual after them are one launch. Their kernel (kernel.py) is a
-launch of its own for a node of Inductor's (node.py). It is in Gluon, because its products are those
-of tensor cores, and weights go from memory to the registers that these take. In Triton, products of
+norm before them, a gate or a residual after them are one launch. Their kernels (kernel.py, and
+codes_kernel.py for codes) are launches of their own for a node of Inductor's (node.py). They are in
+Gluon, because its products are those of tensor cores, and weights go from memory to the registers
+that these take. In Triton, products of
 so few rows take their operands from shared memory, and so few elements are asked for at a time that
 a chain of such layers took 2 to 9 times as long as a read of its weights.
 
@@ -17,8 +18,8 @@ multiprocessor that goes through tiles in turns.
 
 With codes, the number of instructions decides as well. A step of one sequence of that decoder with
 8 layers took 360 us in bf16 on an H200, 264 with int8 whose codes became floats, and 222 with ints
-(IN_DIGITS in kernel.py); with int4 227 and 184. Eight sequences with 4 layers took 236 us in bf16,
-209 with int8 and 215 with int4, and 240 and 242 with the templates of cuda/quantized.py. Not faster
-were tiles of 64 rows of weights, blocks of two warps, and one row that each warp reads from memory
-in the order of the product.
+(IN_DIGITS in codes_kernel.py); with int4 227 and 184. Eight sequences with 4 layers took 236 us in
+bf16, 209 with int8 and 215 with int4, and 240 and 242 with the templates of cuda/quantized.py. Not
+faster were tiles of 64 rows of weights, blocks of two warps, and one row that each warp reads from
+memory in the order of the product.
 """

@@ -1,4 +1,5 @@
-"""Inductor's node for linear layers of few rows, and its launch (rows/kernel.py)."""
+"""Inductor's node for linear layers of few rows, and its launches: rows/kernel.py, and
+codes_kernel.py for codes, which computes rows with numbers of experts too."""
 
 from __future__ import annotations
 
@@ -21,6 +22,7 @@ from ..lower.nodes import IrNode
 from . import unpacking
 
 _FILE = pathlib.Path(__file__).parent / "kernel.py"
+_FILE_OF_CODES = pathlib.Path(__file__).parent / "codes_kernel.py"
 # The rows of the weights of a tile: the larger one if it makes so many tiles for each
 # multiprocessor, since each tile reads all rows and computes their norm.
 _TILES = (32, 16)
@@ -122,7 +124,10 @@ def launch(body: Body, node: IrNode) -> None:
   rows = math.prod(outer)
   weights = [node.operand(f"w{number}") for number in _NUMBERS]
   columns = [int(weight.get_size()[0]) for weight in weights if weight is not None]
-  call = Call(body, "few_rows_codes" if node.bits else "few_rows", _FILE)
+  if node.bits:
+    call = Call(body, "few_rows_codes", _FILE_OF_CODES)
+  else:
+    call = Call(body, "few_rows", _FILE)
   _give(call, node.operand, output, node.bits)
   call.constant(
     **{f"N{number}": count for number, count in zip(_NUMBERS, [*columns, 0, 0, 0, 0])},
@@ -234,7 +239,7 @@ def launch_experts(
 ) -> None:
   """Writes the launch of `few_rows_codes` for rows with numbers of experts, or for sums of such
   rows, of which experts/node.py has the operands and the numbers by name."""
-  call = Call(body, "few_rows_codes", _FILE, waits_first=True)
+  call = Call(body, "few_rows_codes", _FILE_OF_CODES, waits_first=True)
   _give(call, lambda name: operands.get(_OF_EXPERTS.get(name, "")), output, numbers["BITS"])
   rows, columns = output.get_size()
   codes, kind = (name_of(operands[name].get_dtype()) for name in ("stack", "x"))

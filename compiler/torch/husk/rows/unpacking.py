@@ -1,9 +1,9 @@
-"""Instructions of PTX for the kernel of codes (kernel.py): from four bytes of codes to exact
+"""Instructions of PTX for the kernel of codes (codes_kernel.py): from four bytes of codes to exact
 floats of 16 bits, and elements of rows in the same order.
 
 They are those of cuda/formats.py, which says how they work, without the permutation of bytes: the
 results have the bytes 0 and 2, then 1 and 3. A row that is alone is multiplied with codes as they
-are (`IN_DIGITS` in kernel.py), and needs none of these instructions."""
+are (`IN_DIGITS` in codes_kernel.py), and needs none of these instructions."""
 
 from __future__ import annotations
 
