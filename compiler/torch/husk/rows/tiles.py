@@ -1,5 +1,6 @@
-"""What the kernels of layers of few rows have in common: which tile of which weight a block has, and
-what becomes of its sums. kernel.py and codes_kernel.py are compiled with this text before theirs."""
+"""What the kernels of layers of few rows have in common: which tile of which weight a block has,
+and what becomes of its sums. kernel.py and codes_kernel.py are compiled with this text before
+theirs."""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
