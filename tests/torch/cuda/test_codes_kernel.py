@@ -2,21 +2,13 @@
 gluon_interpreter.py and compared with the layers in f64. Mistakes are planted in its text too, each
 of which must be detected."""
 
-import pathlib
-
-import gluon_interpreter
+import codes_kernel_runs
 import pytest
 import rows_reference
 import torch
-from husk import rows
-from husk.launches import call
-from husk.quantized.operator import numbers
-from husk.rows import unpacking
+from codes_kernel_runs import E4M3, INT4, TEXT, codes_of
 from rows_reference import ACTIVATIONS
 
-TEXT = call.module_text(pathlib.Path(rows.__file__).parent / "codes_kernel.py")
-E4M3 = torch.float8_e4m3fn
-INT4 = dict(bits=4, group=32, scales=torch.float16)
 CASES = {
   "int8": {},
   "int8, half": dict(dtype=torch.float16),
@@ -72,21 +64,6 @@ CASES = {
 }
 
 
-def codes_of(count, k, bits, kind, group, scales, zeros):
-  """Random codes, scales and zeros of a weight, and the weight in f64."""
-  codes = torch.randint(0, 256, (count, k * bits // 8), dtype=torch.uint8)
-  if kind == E4M3:
-    codes &= 0xBF  # no NaN
-  size = 1 / (4 if bits == 4 else 74) / k**0.5
-  of_groups = ((torch.rand(count, k // group) + 0.5) * size).to(scales)
-  offsets = None
-  if zeros is not None:
-    offsets = torch.randint(-8, 8, (count, k // group)).to(zeros)
-    offsets = offsets + 0.5 if zeros.is_floating_point else offsets
-  weight = numbers(codes.view(kind), of_groups.double(), offsets, None, bits, group)
-  return codes, of_groups, offsets, weight
-
-
 def results(
   text=TEXT,
   rows=1,
@@ -134,56 +111,32 @@ def results(
   right = rows_reference.expected(x, matrices, biases, factors, norm, gate, added)
   out, around = rows_reference.room(right.shape, dtype)
 
-  def paired(values):
-    return None if values is None else values.view(torch.int32) if bits == 4 else values
-
-  name, codes_name = (str(one).removeprefix("torch.") for one in (dtype, kind))
-  gluon_interpreter.launch(
+  codes_kernel_runs.launch(
     text,
-    "few_rows_codes",
     rows_reference.tiles(columns, gate, tile),
-    [
-      paired(x),
-      paired(factors),
-      *rows_reference.padded([each[0].view(torch.int8) for each in weights]),
-      *rows_reference.padded([each[1] for each in weights]),
-      *rows_reference.padded([each[2] for each in weights]),
-      *rows_reference.padded(biases),
-      added,
-      None,
-      None,
-      out,
-      1e-3 if norm else -1.0,
-      k,
-      *rows_reference.padded(columns, 0),
-      rows,
-      gate,
-      bits,
-      group or k,
-      unpacking.scaled_numbers(bits, codes_name, name, zeros is not None)
-      if is_rounded
-      else unpacking.numbers(bits, codes_name, name),
-      unpacking.order(bits),
-      unpacking.scaled(bits, name),
-      rows == 1 and kind != E4M3,
-      1,
-      0,
-      0,
-      tile,
-      warps,
-      depth,
-      warps,
-    ],
+    x,
+    [(one.view(kind), *others) for one, *others in weights],
+    columns,
+    out,
+    bits,
+    group,
+    factors=factors,
+    biases=biases,
+    added=added,
+    norm=norm,
+    rows=rows,
+    gate=gate,
+    is_rounded=is_rounded,
+    tile=tile,
+    warps=warps,
+    depth=depth,
   )
   rows_reference.check(around)
   return out, right
 
 
 def error(text=TEXT, **options):
-  """The error of the kernel's result, divided by its norm and the distance of numbers of its
-  dtype."""
-  out, right = results(text, **options)
-  return float((out.double() - right).norm() / right.norm()) / torch.finfo(out.dtype).eps
+  return codes_kernel_runs.error(*results(text, **options))
 
 
 @pytest.mark.parametrize("name", CASES)

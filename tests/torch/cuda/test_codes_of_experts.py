@@ -2,13 +2,12 @@
 experts. It is run by gluon_interpreter.py and compared with the products in f64. Mistakes are
 planted in its text too, each of which must be detected."""
 
-import gluon_interpreter
+import codes_kernel_runs
 import pytest
 import rows_reference
 import torch
-from husk.rows import unpacking
+from codes_kernel_runs import E4M3, INT4, TEXT, codes_of
 from rows_reference import ACTIVATIONS
-from test_codes_kernel import E4M3, INT4, TEXT, codes_of
 
 COUNT, OFFSET = 5, 2
 CASES = {
@@ -95,58 +94,38 @@ def results(
     right = right if added is None else right + added.double()
   out, around = rows_reference.room(right.shape, dtype)
 
-  def paired(values):
-    return None if values is None else values.view(torch.int32) if bits == 4 else values
-
   def stacked(place):
     return None if stack[0][place] is None else torch.stack([one[place] for one in stack])
 
-  name, codes_name = (str(one).removeprefix("torch.") for one in (dtype, kind))
   warps_of_a_row = split if shares else warps
-  gluon_interpreter.launch(
+  codes_kernel_runs.launch(
     text,
-    "few_rows_codes",
     (rows, rows_reference.tiles([columns], gate, 16)),
-    [
-      paired(x),
-      paired(factors),
-      *rows_reference.padded([stacked(0).view(torch.int8)]),
-      *rows_reference.padded([stacked(1)]),
-      *rows_reference.padded([stacked(2)]),
-      *[None] * 4,
-      added,
-      numbers,
-      parts,
-      out,
-      1e-3 if norm else -1.0,
-      k,
-      *rows_reference.padded([columns], 0),
-      1,
-      gate,
-      bits,
-      group or k,
-      unpacking.numbers(bits, codes_name, name),
-      unpacking.order(bits),
-      unpacking.scaled(bits, name),
-      kind != E4M3,
-      times,
-      OFFSET,
-      COUNT,
-      16,
-      warps_of_a_row * (1 << (times - 1).bit_length()) if shares else warps,
-      depth,
-      warps_of_a_row,
-    ],
+    x,
+    [(stacked(0).view(kind), stacked(1), stacked(2))],
+    [columns],
+    out,
+    bits,
+    group,
+    factors=factors,
+    added=added,
+    experts=numbers,
+    shares=parts,
+    norm=norm,
+    gate=gate,
+    times=times,
+    offset=OFFSET,
+    count=COUNT,
+    warps=warps_of_a_row * (1 << (times - 1).bit_length()) if shares else warps,
+    depth=depth,
+    split=warps_of_a_row,
   )
   rows_reference.check(around)
   return out, right
 
 
 def error(text=TEXT, **options):
-  """The error of the kernel's result, divided by its norm and the distance of numbers of its
-  dtype."""
-  out, right = results(text, **options)
-  return float((out.double() - right).norm() / right.norm()) / torch.finfo(out.dtype).eps
+  return codes_kernel_runs.error(*results(text, **options))
 
 
 @pytest.mark.parametrize("name", CASES)
