@@ -12,8 +12,7 @@ import pytest
 import torch
 from husk import __main__ as command
 from husk import tools
-from husk.errors import Unsupported
-from husk.language import exporting, paging
+from husk.language import steps
 from text_file import host_target
 
 MOST, SLOTS, PAGES = 150, 3, 5
@@ -49,10 +48,10 @@ def whole(*numbers):
 def test_the_file_says_what_it_has(artifact):
   program = husk.load(artifact, threads=1)
   described = json.loads(program.metadata()["husk.text.model"])
-  assert (described["pages"], described["page"]) == (PAGES, paging.PAGE)
+  assert (described["pages"], described["page"]) == (PAGES, steps.PAGE)
   sizes = {tuple(one.shape) for one in program.session().state.values()}
   head = language_model.HEAD
-  assert sizes == {(PAGES + 1, language_model.SHARED, paging.PAGE, head)}
+  assert sizes == {(PAGES + 1, language_model.SHARED, steps.PAGE, head)}
 
 
 @pytest.mark.parametrize("cache", [None, "bfloat16", "int8", "fp8"])
@@ -72,13 +71,13 @@ def test_functions_equal_those_of_slots(model, artifact, tmp_path, cache):
     one, other = np.asarray(one[1])[rows], np.asarray(other[1])[rows]
     assert np.abs(one - other).max() <= 1e-5 * np.abs(one).max()
 
-  same(slots.prefill(prompt, 1, 0, 128), pages.prefill(prompt, 0, whole(4, 2)))
-  same(slots.prefill(prompt[:3], 0, 0, 64), pages.prefill(prompt[:3], 0, whole(5)))
+  same(slots.prefill(prompt, 1, 0, 128), pages.prefill(prompt, 1, 0, whole(4, 2)))
+  same(slots.prefill(prompt[:3], 0, 0, 64), pages.prefill(prompt[:3], 0, 0, whole(5)))
   for k in range(60):  # slot 1 gets its third page; slot 2 takes no part
     tokens, positions = prompt[k : k + 3].copy(), whole(3 + k, 70 + k, MOST)
-    count = (70 + k) // paging.PAGE + 1
+    count = (70 + k) // steps.PAGE + 1
     table = np.array([[5, 0, 0], [4, 2, 1], [0, 0, 0]])[:, :count].copy()
-    span = min(count * paging.PAGE, MOST)
+    span = min(count * steps.PAGE, MOST)
     found = pages.decode(tokens, positions, table)
     same(slots.decode(tokens, positions, span), found, slice(2))
   # The second token of slot 0 is on its second page; the others have none.
@@ -99,7 +98,7 @@ def test_functions_equal_those_of_slots(model, artifact, tmp_path, cache):
 def test_a_page_that_is_not_there_is_an_error(artifact):
   session = husk.load(artifact, threads=1).session()
   with pytest.raises(Exception, match="index out of bounds"):
-    session.prefill(whole(5, 6), 0, whole(PAGES + 1))
+    session.prefill(whole(5, 6), 0, 0, whole(PAGES + 1))
 
 
 def test_texts_of_requests(model, artifact):
@@ -168,12 +167,6 @@ def test_what_pages_do_not_do_is_refused(monkeypatch, tmp_path):
   model, path = language_model.Decoder().eval(), tmp_path / "model.husk"
   with pytest.raises(ValueError, match="pages=2: .* may have 150 tokens, .* give at least 3 pages"):
     husk.language.export(model, path, max_tokens=150, pages=2)
-  with pytest.raises(Unsupported, match="pages=9: files with adapters have no pages yet"):
-    husk.language.export(model, path, pages=9, max_tokens=64, adapters=1)
-  monkeypatch.setattr(paging.PagedDecoder, "has_states", True)
-  with pytest.raises(Unsupported, match="'small' keeps states, and files with"):
-    with exporting.decoder_of(model, 2, 64, None, pages=3):
-      pass
 
 
 def test_the_command_takes_pages(monkeypatch, tmp_path):

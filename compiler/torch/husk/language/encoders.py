@@ -20,7 +20,7 @@ import torch
 from ..errors import Unsupported
 from ..exporter import Function
 from ..text.encoders import Kind
-from . import caches, decoder, hooks
+from . import caches, decoder, hooks, steps
 
 # By default, the most tokens of the encoder and of the decoder, if the model allows more.
 MOST_TOKENS = 1024
@@ -123,7 +123,7 @@ def _start(model: Any, generation: Mapping[str, Any]) -> tuple[int, ...]:
   return tuple(result)
 
 
-class _Source(decoder.Step):
+class _Source(steps.Step):
   """Where the keys and values for the result of an encoder belong."""
 
   is_filled = False  # whether a call reads them; else it writes them
@@ -167,7 +167,13 @@ class EncoderDecoder(decoder.Decoder):
   whole_rows = (*decoder.Decoder.whole_rows, "cross_", "source_")
 
   def __init__(
-    self, model: Any, slots: int, max_tokens: int, dtype: torch.dtype | None, encoder: Encoder
+    self,
+    model: Any,
+    slots: int,
+    max_tokens: int,
+    dtype: torch.dtype | None,
+    encoder: Encoder,
+    pages: int | None = None,
   ) -> None:
     self.encoder, self._source = encoder, _Source()
     # None: the call reads what an encoder has given before.
@@ -178,7 +184,7 @@ class EncoderDecoder(decoder.Decoder):
     self._takes_positions = "decoder_position_ids" in parameters
     self._suppressed: tuple[int, ...] = ()
     self._first_suppressed: tuple[int, ...] = ()
-    super().__init__(model, slots, max_tokens, dtype)
+    super().__init__(model, slots, max_tokens, dtype, pages)
     self.chunk = min(self.chunk, _CHUNK)
     recorded, self._cross = self._cross, []
     self._cross_layers = [layer.shapes is not None for layer in recorded]

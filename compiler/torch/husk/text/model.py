@@ -487,28 +487,24 @@ class Model:
     # Tokens that must not come as the first one are those of `prefill`, which takes two and more.
     if self._encoder is not None and len(request.prompt) - end == 1 and end - begin > 1:
       end -= 1
-    if images is not None:
+    if images is not None and begin < images.count:
       end = images.end(begin, self._chunk)
     chunk = (request.prompt + request.tokens)[begin:end]
     row: list[Request | None] = [request]
-    if images is not None and len(chunk) > 1 and images.are_in(begin, end):
+    if len(chunk) > 1:
       tokens = self._np.array(chunk, dtype=self._np.int64)
-      try:
-        self._compute_rows(images)
-      except Exception as error:  # what the runtime raises; the other requests go on
-        request.fail(error)
-        return
-      found, logits = self._session.prefill_images(
-        tokens, request.slot, begin, self._span(end), *images.inputs(begin, end)
-      )
-    elif len(chunk) > 1 and self._pages:
-      tokens = self._np.array(chunk, dtype=self._np.int64)
-      (table,) = self._pages.table([request], end)
-      found, logits = self._session.prefill(tokens, begin, table)
-    elif len(chunk) > 1:
-      tokens = self._np.array(chunk, dtype=self._np.int64)
-      more = (request.adapter,) if self._adapters.count else self._source_span([request])
-      found, logits = self._session.prefill(tokens, request.slot, begin, self._span(end), *more)
+      seen = self._seen(row, end)
+      where = (tokens, request.slot, begin, seen[0] if self._pages else seen)
+      if images is not None and images.are_in(begin, end):
+        try:
+          self._compute_rows(images)
+        except Exception as error:  # what the runtime raises; the other requests go on
+          request.fail(error)
+          return
+        found, logits = self._session.prefill_images(*where, *images.inputs(begin, end))
+      else:
+        more = (request.adapter,) if self._adapters.count else self._source_span([request])
+        found, logits = self._session.prefill(*where, *more)
     else:  # some models decide by whether a chunk has one token, and take two and more
       row = [*[None] * request.slot, request]
       found, logits = self._run_decode({request.slot: (chunk[0], begin)}, row)
@@ -573,9 +569,8 @@ class Model:
       more = (np.array([one.adapter if one else 0 for one in requests], np.int64),)
     if self._encoder is not None:
       more = self._source_span(requests)
-    if self._pages:
-      return self._session.decode(tokens, positions, self._pages.table(requests, largest + 1))
-    return self._session.decode(tokens, positions, self._span(largest + 1), *more)
+    seen = self._seen(requests, largest + 1)
+    return self._session.decode(tokens, positions, seen, *more)
 
   def _add(self, rows: Sequence[Request | None], found: Any, logits: Any) -> None:
     """Gives each request its next token: the most likely one of `found`, or one that is drawn."""
@@ -585,7 +580,11 @@ class Model:
         room = self.max_tokens - len(request.prompt) - len(request.tokens)
         request.add(drawn.token, drawn.logprob, room, drawn.top)
 
-  def _span(self, end: int) -> int:
+  def _seen(self, requests: Sequence[Request | None], end: int) -> Any:
+    """What `decode` takes for the positions before `end`: their number, or the pages that have
+    them."""
+    if self._pages:
+      return self._pages.table(requests, end)
     return min(-(-end // _SPAN) * _SPAN, self.max_tokens)
 
   def _source_span(self, requests: Sequence[Request | None]) -> tuple[int, ...]:
