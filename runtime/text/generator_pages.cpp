@@ -72,7 +72,7 @@ bool Generator::seat(const Sequence& sequence, size_t slot, int64_t* reused) {
   const Request& request = *sequence.request;
   // A page that another slot has too is not written.
   const int64_t part = *reused % pages_.size();
-  if (part && pages_.is_shared(slot, *reused)) *reused = model_.has_states ? 0 : *reused - part;
+  if (part && pages_.is_shared(slot, *reused)) *reused -= part;
   size_t source = slot;
   for (size_t other = 0; reuses_prefixes_ && other < slots_.size(); ++other) {
     if (other == slot || model_.has_states) continue;  // pages without the states are of no use

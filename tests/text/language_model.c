@@ -148,7 +148,8 @@ int32_t prefill_images(void** params) {
       b = extras[count + i];
       c = extras[2 * count + i];
     }
-    if (number >= VALUE(int64_t, 8) || (number >= 0) != (tokens[i] == LM_IMAGE)) return 1;
+    /* A text may have the token of images, too, which is none of them then. */
+    if (number >= VALUE(int64_t, 8) || (number >= 0 && tokens[i] != LM_IMAGE)) return 1;
     if (number >= 0) {
       row[at] = entry(tokens[i],
                       lm_image_salt(POINTER(const float, 7) + number * LM_WIDTH, a, b, c));
