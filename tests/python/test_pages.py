@@ -115,6 +115,47 @@ def test_texts_of_requests(model, artifact):
     assert request.tokens == right_tokens(model, prompt, 70)
 
 
+class Mixed(language_model.Decoder):
+  """A decoder whose layers keep a state, which halves with each token, beside keys and values."""
+
+  def hidden(self, input_ids, position_ids=None, use_cache=None, cache=None):
+    x = super().hidden(input_ids, position_ids, use_cache, cache)
+    tokens, count = self.embedding(input_ids), input_ids.shape[1]
+    at = torch.arange(count)
+    distances = at[:, None] - at
+    found = torch.where(distances >= 0, 0.5 ** distances.clamp(min=0), 0) @ tokens
+    if cache is None:
+      return x + found
+    before = cache.get_recurrent_state(0)
+    if before is not None:
+      found = found + before[:, None] * (0.5 ** (at + 1))[:, None]
+    cache.update_recurrent_state(found[:, -1], 0)
+    return x + found
+
+
+def test_states_beside_pages(monkeypatch, tmp_path):
+  for name, module in language_model.stand_in().items():
+    monkeypatch.setitem(sys.modules, name, module)
+  torch.manual_seed(1)
+  model, path = Mixed().eval(), tmp_path / "model.husk"
+  targets = (host_target(),)
+  husk.language.export(model, path, max_tokens=MOST, slots=SLOTS, pages=4, targets=targets)
+  prompts = [random_tokens(i, n) for i, n in enumerate((60, 100, 1, 64, 62))]
+  right = [right_tokens(model, prompt, 40) for prompt in prompts]
+  loaded, paused = husk.text.load(path, threads=1), 0
+  requests = [loaded.submit(prompt, max_new_tokens=40) for prompt in prompts]
+  while loaded.step():
+    paused += any(one.paused for one in requests)
+  assert paused and [one.tokens for one in requests] == right
+  asked = [{"tokens": prompt, "max_new_tokens": 40, "samples": 2} for prompt in prompts]
+  # A chat that goes on has the state of its slot; others begin anew.
+  asked += [{"tokens": [*prompts[0], *right[0], 9], "max_new_tokens": 5, "join": 400}]
+  right.append(right_tokens(model, [*prompts[0], *right[0], 9], 5))
+  found, _ = generated_in_c(path, asked, "0", "reuse")
+  for texts, one in zip(found, right, strict=True):
+    assert [text["tokens"] for text in texts] == [one] * len(texts)
+
+
 def test_scores_of_texts(model, artifact):
   loaded = husk.text.load(artifact, threads=1)
   texts = [random_tokens(i, 130) for i in range(3)]  # no more than one at once
