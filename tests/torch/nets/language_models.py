@@ -191,6 +191,7 @@ ARCHITECTURES = {
 
 # Layers that adapters may change, if these are not all linear ones.
 TARGETS = dict.fromkeys(("falcon_mamba", "jamba", "mamba"), ("in_proj", "out_proj"))
+TARGETS["phimoe"] = ("q_proj", "v_proj")
 
 
 def model_of(name):
