@@ -302,3 +302,17 @@ def test_the_export_compares_logits(artifact, monkeypatch):
 
   monkeypatch.setattr(encoders.EncoderDecoder, "_inputs", unmasked)
   refused()
+  monkeypatch.undo()
+  # An encoder that takes long sources in another way after a short one.
+  encoder, seen = model.get_encoder(), []
+  forward = encoder.forward
+
+  def changed(**given):
+    seen.append(given["input_ids"].shape[1])
+    result = forward(**given)
+    if seen[-1] == MOST_SOURCE and min(seen) < MOST_SOURCE:
+      result.last_hidden_state = result.last_hidden_state * 2
+    return result
+
+  monkeypatch.setattr(encoder, "forward", changed)
+  refused()

@@ -84,11 +84,19 @@ ARCHITECTURES = {
     "suppress_tokens": [7, 8],
     "begin_suppress_tokens": [11, 12],
   },
+  "longt5": {**RELATIVE, "local_radius": 4},
+  "longt5_global": {
+    **RELATIVE,
+    "local_radius": 4,
+    "encoder_attention_type": "transient-global",
+    "global_block_size": 4,
+  },
+  "bigbird_pegasus": {**LEARNED, "block_size": 4, "num_random_blocks": 1},
   # Refused by name.
   "led": {**PLACES, "attention_window": 16},
   "switch_transformers": RELATIVE,
 }
-TYPES = {"t5_gated": "t5"}
+TYPES = {"t5_gated": "t5", "longt5_global": "longt5"}
 
 
 def model_of(name):
