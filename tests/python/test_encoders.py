@@ -307,9 +307,9 @@ def test_the_export_compares_logits(artifact, monkeypatch):
   encoder, seen = model.get_encoder(), []
   forward = encoder.forward
 
-  def changed(**given):
-    seen.append(given["input_ids"].shape[1])
-    result = forward(**given)
+  def changed(input_ids, input_features=None):
+    seen.append(input_ids.shape[1])
+    result = forward(input_ids)
     if seen[-1] == MOST_SOURCE and min(seen) < MOST_SOURCE:
       result.last_hidden_state = result.last_hidden_state * 2
     return result
