@@ -3,12 +3,13 @@ of a step, against runs of `decode` alone.
 
   python tests/gpu/served.py [--folder DIR] [--target cuda:h200] [--dry] [--device cuda]
                              [--slots 32,1] [--layers 16] [--tokens 512] [--requests 1,8,32]
+                             [--pages N]
 
 The model has the sizes of Llama 3.2 1B (16 layers, 2048 wide, 32 heads of 64, 8 of them of keys,
 8192 wide in between, 32,000 words) and random weights in bf16. Each request has a prompt of 128
 tokens and a text of 64. `decode` alone runs with as many rows, at the position in the middle of the
-texts, each run enqueued before the last one has ended. `--dry` only exports, and needs transformers
-and no GPU. A file that DIR has is not made again."""
+texts, each run enqueued before the last one has ended. With --pages the caches are in N pages.
+`--dry` only exports, and needs transformers and no GPU. A file that DIR has is not made again."""
 
 import argparse
 import json
@@ -52,7 +53,13 @@ def export(path, options, slots):
   for one in model.parameters():
     torch.nn.init.uniform_(one.data, -0.03, 0.03) if one.dim() > 1 else one.data.fill_(1)
   language.export(
-    model, path, max_tokens=options.tokens, slots=slots, features=(), targets=(options.target,)
+    model,
+    path,
+    max_tokens=options.tokens,
+    slots=slots,
+    pages=options.pages,
+    features=(),
+    targets=(options.target,),
   )
 
 
@@ -67,7 +74,12 @@ def decode_alone(path, rows, options, folder):
   positions = folder / "positions.npy"
   np.save(positions, np.full(rows, PROMPT + NEW // 2, np.int64))
   json_file = folder / "decode.json"
-  inputs = (f"{rows}xi64=random", f"@{positions}", PROMPT + NEW)
+  seen = PROMPT + NEW
+  if options.pages:
+    seen = f"@{folder / 'table.npy'}"
+    count = -(-(PROMPT + NEW) // 64)
+    np.save(seen[1:], 1 + np.arange(rows * count).reshape(rows, count))
+  inputs = (f"{rows}xi64=random", f"@{positions}", seen)
   words = [word for one in inputs for word in ("--input", one)]
   run("husk-bench", path, "--function", "decode", "--device", options.device, *words,
       "--duration-s", 1, "--json", json_file)  # fmt: skip
@@ -109,12 +121,13 @@ def main():
   parser.add_argument("--layers", type=int, default=16)
   parser.add_argument("--tokens", type=int, default=512)
   parser.add_argument("--requests", type=numbers, default=[1, 8, 32])
+  parser.add_argument("--pages", type=int)
   options = parser.parse_args()
   with tempfile.TemporaryDirectory() as temporary:
     folder = options.folder or pathlib.Path(temporary)
     folder.mkdir(exist_ok=True, parents=True)
     for slots in options.slots:
-      path = folder / f"slots{slots}.husk"
+      path = folder / f"{f'pages{options.pages}' if options.pages else 'slots'}_{slots}.husk"
       if not path.exists():
         export(path, options, slots)
       if not options.dry:
