@@ -9,7 +9,7 @@ import types
 import language_model
 import torch
 
-WIDTH, HEADS, LAYERS, START, END, POSITIONS = 32, 4, 2, 3, 2, 160
+WIDTH, HEADS, LAYERS, START, END, POSITIONS = 32, 4, 2, 3, 2, 64
 VOCABULARY, BINS, FRAMES = language_model.VOCABULARY, 4, 24
 
 

@@ -107,6 +107,7 @@ def test_texts_are_those_of_the_model(artifact, loaded):
 
 def test_texts_in_pages_are_those_of_the_model(tmp_path, monkeypatch):
   """Texts of the decoder wait for pages, and are taken again after the encoder."""
+  monkeypatch.setattr(encoder_model, "POSITIONS", 160)
   model, path = exported(tmp_path, monkeypatch, speech=False, most=130, pages=3)
   # Prompts of the decoder, of which two together have more than three pages soon.
   cases = [(tokens_of(n, n), tokens_of(60 + n, 3)) for n in (1, 2, 3, 4)]

@@ -34,6 +34,8 @@ _SETTINGS = (
   "top_p",
   "no_timestamps_token_id",
   "max_initial_timestamp_index",
+  "lang_to_id",
+  "task_to_id",
 )
 
 
