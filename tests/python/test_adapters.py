@@ -155,7 +155,7 @@ def test_each_request_has_its_adapter(artifact, loaded, tmp_path):
 
 
 def test_adapters_in_pages(artifact, tmp_path):
-  """Requests that begin alike, with adapters of their own, wait for pages, and take tokens again."""
+  """Requests that begin alike, with adapters of their own, wait, and take tokens again."""
   model, most = artifact[0], 130
   path, tensors = tmp_path / "model.husk", matrices(model, 1)
   husk.language.export(

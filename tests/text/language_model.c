@@ -305,10 +305,10 @@ int32_t copy_logged(void** params) {
   return 0;
 }
 
-/* Models with pages. A row of the cache is a page. The functions have a table of pages, and how many
- * columns it has, in place of `span`. They collect the rows of the slots, run as without pages, and
- * write the new tokens to the pages of their positions; those of positions beyond the table go to
- * page 0. */
+/* Models with pages. A row of the cache is a page. The functions have a table of pages, and how
+ * many columns it has, in place of `span`. They collect the rows of the slots, run as without
+ * pages, and write the new tokens to the pages of their positions; those of positions beyond the
+ * table go to page 0. */
 static int32_t* place(int32_t* cache, const int64_t* table, int64_t columns, int64_t position) {
   const int64_t column = position / LM_PAGE;
   return cache + (column < columns ? table[column] : 0) * LM_PAGE + position % LM_PAGE;
@@ -388,8 +388,8 @@ static int32_t take_paged_rows(void** params, int count_of_params, int at, int64
   int32_t name##_paged(void** params) { return take_paged_prompt(params, count, name); }
 #define PAGED_DECODE(name, count) \
   int32_t name##_paged(void** params) { return take_paged_rows(params, count, 4, 1, name); }
-#define PAGED_VERIFY(name, count) \
-  int32_t name##_paged(void** params) { \
+#define PAGED_VERIFY(name, count)                                      \
+  int32_t name##_paged(void** params) {                                \
     return take_paged_rows(params, count, 5, VALUE(int64_t, 4), name); \
   }
 

@@ -362,11 +362,12 @@ void add_pages(std::string& body, const ModelFile& file) {
                has_rows ? "kernel copy kernels \"copy_rows_paged\" (ptr, i64, i64, ptr, i64, i64, "
                           "ptr, i64)"
                         : "kernel copy kernels \"copy_paged\" (ptr, i64, i64, ptr)");
-  replace(body, "ROWS_INPUT", has_rows ? "  input from_slot int 0..2\n  input slot int 0..2\n" : "");
-  replace(body, "ROWS_ARGUMENT", file.has_states ? ", from_slot, slot, both log, WIDTH"
-                                 : has_rows ? ", from_slot, slot, both sources, " +
-                                                  std::to_string(LM_SOURCE + 1)
-                                            : "");
+  replace(body, "ROWS_INPUT",
+          has_rows ? "  input from_slot int 0..2\n  input slot int 0..2\n" : "");
+  replace(body, "ROWS_ARGUMENT",
+          file.has_states ? ", from_slot, slot, both log, WIDTH"
+          : has_rows      ? ", from_slot, slot, both sources, " + std::to_string(LM_SOURCE + 1)
+                          : "");
   const std::string state = "state cache i32 [SLOTS, WIDTH]";
   body.replace(body.find(state), state.size(), "state cache i32 [ALL, PAGE]");
 }
@@ -376,8 +377,7 @@ void add_states(std::string& body, bool has_pages) {
   for (const std::string name : {"prefill", "decode", "copy"}) {
     const std::string kind = has_pages ? "_held" : "_logged";
     const size_t kernel = body.find("kernel " + name + " ");
-    body.replace(body.find("\"" + name + "\"", kernel), name.size() + 2,
-                 "\"" + name + kind + "\"");
+    body.replace(body.find("\"" + name + "\"", kernel), name.size() + 2, "\"" + name + kind + "\"");
     if (!has_pages || name == "copy") continue;
     body.insert(body.find(")\n", kernel), ", ptr");
     const size_t launch = body.find("launch " + name + " ");

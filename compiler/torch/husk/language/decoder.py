@@ -64,9 +64,9 @@ class Decoder(torch.nn.Module):
   some layers keep, have no positions: a call goes on from that of its slot, and begins with zeros
   at position 0.
 
-  With `pages`, the keys and values are in so many pages of PAGE positions, and page 0 besides, which
-  belongs to no sequence: tokens that no token sees are written there. The functions take a table of
-  pages in place of `span`, and `copy_page` is the function `copy`. States stay by slot."""
+  With `pages`, the keys and values are in so many pages of PAGE positions, and page 0 besides,
+  which belongs to no sequence: tokens that no token sees are written there. The functions take a
+  table of pages in place of `span`, and `copy_page` is the function `copy`. States stay by slot."""
 
   # The beginnings of the names of buffers with a row for each slot, which has no positions.
   whole_rows = states.KINDS

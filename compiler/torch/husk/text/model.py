@@ -325,18 +325,18 @@ class Model:
       if language is not None or task is not None:
         raise ValueError("decoder_prompt names the language and the task: leave the others out")
       return self._decoder_tokens(prompt)
-    languages = self._languages
+    languages, start = self._languages, list(kind.start)
     if languages is None:
       if language is not None or task is not None:
         raise ValueError(
           f"language, task: {self.path} names none (lang_to_id): give decoder_prompt"
         )
-      return list(kind.start)
-    if len(kind.start) > 1 and language is None and task is None:
-      return list(kind.start)  # the settings of the checkpoint have chosen
+      return start
+    if len(start) > 1 and language is None and task is None:
+      return start  # the settings of the checkpoint have chosen
     action = languages.task(task or "transcribe")
     token = languages.language(language or self._language_of(languages, windows))
-    return [kind.start[0], token, action]
+    return [start[0], token, action]
 
   def _timestamps(self, none: int | None, settings: Mapping[str, Any]) -> sounds.Timestamps:
     """The rules for time stamps."""
