@@ -215,9 +215,7 @@ def _with_encoder(
   right = encoders.probe(model, encoder, tokens)
   with hooks.used_by(model), encoders.used_by(model):
     with _refusals(model.config.model_type):
-      module = encoders.EncoderDecoder(
-        model, slots, max_tokens, cache_dtype, encoder, pages
-      ).eval()
+      module = encoders.EncoderDecoder(model, slots, max_tokens, cache_dtype, encoder, pages).eval()
       encoders.check(module, right, exact_cache=cache_dtype is None)
     yield module
 
