@@ -262,6 +262,7 @@ Status Model::open(husk_engine* engine, husk_program* program, const husk_sessio
   device_ = {static_cast<DLDeviceType>(properties.dl_device_type), properties.device_index};
   HUSK_TRY(to_status(husk_engine_stream_create(engine, &stream_, error)));
   HUSK_TRY(to_status(husk_session_create(program, options, &session_, error)));
+  HUSK_TRY(resized_.resize(husk_program_function_count(program), error));
   return allocate(error);
 }
 
@@ -441,16 +442,25 @@ Status Model::see_slot(int64_t slot, int64_t end, Seen& seen, husk_error* error)
 Status Model::run(uint32_t function, const husk_value* inputs, uint32_t count, husk_value* outputs,
                   uint32_t output_count, husk_error* error) {
   const husk_value last = outputs[output_count - 1];  // those before it have memory
+  // Only a resize makes a graph. That of a plan at the bounds is for all sizes.
+  if (!resized_[function]) HUSK_TRY(resize(function, inputs, count, error));
   husk_status status = husk_session_run(session_, function, stream_, inputs, count, outputs,
                                         output_count, error);
   if (status == HUSK_NEEDS_RESIZE) {
-    HUSK_TRY(to_status(husk_session_resize(session_, function, inputs, count, error)));
+    HUSK_TRY(resize(function, inputs, count, error));
     outputs[output_count - 1] = last;
     status = husk_session_run(session_, function, stream_, inputs, count, outputs, output_count,
                               error);
   }
   is_damaged_ = status != HUSK_OK;
   return to_status(status);
+}
+
+Status Model::resize(uint32_t function, const husk_value* inputs, uint32_t count,
+                     husk_error* error) {
+  HUSK_TRY(to_status(husk_session_resize(session_, function, inputs, count, error)));
+  resized_[function] = 1;
+  return Status::ok;
 }
 
 Status Model::encode(const Source& source, int64_t slot, husk_error* error) {

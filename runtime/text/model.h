@@ -179,6 +179,7 @@ class Model {
   Status sample(int64_t rows, DLTensor* logits, husk_error* error);
   Status run(uint32_t function, const husk_value* inputs, uint32_t count, husk_value* outputs,
              uint32_t output_count, husk_error* error);
+  Status resize(uint32_t function, const husk_value* inputs, uint32_t count, husk_error* error);
   Status upload(void* to, const void* from, size_t bytes, husk_error* error);
   Status upload_rows(husk_error* error);
   husk_value tensor(DLTensor& tensor, void* memory, int64_t* size, DLDataType type) const;
@@ -242,6 +243,7 @@ class Model {
   List<int64_t> source_tokens_;
   void* device_source_ = nullptr;
   int64_t source_end_ = 1;
+  List<uint8_t> resized_;       // which functions the session was resized for
   DLTensor* logits_ = nullptr;  // of the last run, in memory of the session
   bool has_rows_ = false;       // the device has the columns
   bool is_damaged_ = false;

@@ -563,12 +563,13 @@ std::vector<uint8_t> artifact_of(const ModelFile& file) {
   return std::move(std::get<0>(result));
 }
 
-LoadedModel::LoadedModel(const ModelFile& file) : bytes_(nullptr, std::free) {
+LoadedModel::LoadedModel(const ModelFile& file, const husk_port* port)
+    : bytes_(nullptr, std::free) {
   const std::vector<uint8_t> artifact = artifact_of(file);
   bytes_.reset(std::aligned_alloc(64, (artifact.size() + 63) / 64 * 64));
   std::memcpy(bytes_.get(), artifact.data(), artifact.size());
   husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
-  options.port = husk_port_host();
+  options.port = port ? port : husk_port_host();
   options.allow_host_images = 1;
   husk_error error;
   husk_engine* engine = nullptr;
