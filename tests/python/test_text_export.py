@@ -159,6 +159,23 @@ def test_a_cache_of_codes(artifact, tmp_path, cache):
     assert (torch.as_tensor(found)[0] - right).abs().max() < 0.1 * right.abs().max()
 
 
+def test_an_architecture_that_transformers_does_not_know(monkeypatch, tmp_path):
+  module = language_model.stand_in()["transformers"]
+  module.__version__ = "5.0"
+  monkeypatch.setitem(sys.modules, "transformers", module)
+
+  def load(*_, **__):
+    raise ValueError("The checkpoint has model type `new`, which Transformers does not recognize.")
+
+  monkeypatch.setattr(exporting, "load_checkpoint", load)
+  with pytest.raises(husk.Unsupported) as found:
+    husk.language.export(tmp_path, tmp_path / "model.husk")
+  assert "transformers 5.0 does not know the architecture: install a version that does" in str(
+    found.value
+  )
+  assert "model type `new`" in str(found.value)
+
+
 def test_other_tokenizers_become_that_of_the_file(monkeypatch, tmp_path):
   """What transformers makes of a model of SentencePiece; what it makes nothing of is named."""
   module = language_model.stand_in()["transformers"]
