@@ -163,8 +163,8 @@ def _converted(folder: pathlib.Path, name: str) -> str:
     raise Unsupported(
       f"{folder} has its tokenizer in {name}, of which transformers makes no tokenizer.json "
       f"({type(error).__name__}: {reason})",
-      remedy="models of SentencePiece need the packages sentencepiece and protobuf; or give a folder "
-      "with tokenizer.json as tokenizer= (--tokenizer)",
+      remedy="models of SentencePiece need the packages sentencepiece and protobuf; or give a "
+      "folder with tokenizer.json as tokenizer= (--tokenizer)",
     ) from error
   return text
 
