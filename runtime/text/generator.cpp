@@ -389,7 +389,9 @@ Status Generator::take_chunk(Sequence& sequence, husk_error* error) {
   int64_t count = total - position < chunk_ ? total - position : chunk_;
   // Tokens that must not come as the first one are those of `prefill`, which takes two and more.
   if (model_.encoder.exists() && total - position - count == 1 && count > 1) --count;
-  if (!request.images.empty()) count = request.images.end(position, chunk_) - position;
+  if (!request.images.empty() && position < static_cast<int64_t>(request.prompt.size())) {
+    count = request.images.end(position, chunk_) - position;
+  }
   const int32_t* tokens = (is_behind ? tokens_of(sequence) : request.prompt.data()) + position;
   int64_t row = 0;
   if (pages_.exist() && !reserve(sequence, position + count)) return Status::ok;

@@ -75,7 +75,7 @@ bool Generator::seat(const Sequence& sequence, size_t slot, int64_t* reused) {
   if (part && pages_.is_shared(slot, *reused)) *reused -= part;
   size_t source = slot;
   for (size_t other = 0; reuses_prefixes_ && other < slots_.size(); ++other) {
-    if (other == slot) continue;
+    if (other == slot || model_.has_states) continue;  // pages without the states are of no use
     const int64_t cached = cached_part(request, other), whole = cached - cached % pages_.size();
     if (whole <= *reused) continue;
     *reused = whole;
@@ -146,10 +146,13 @@ int64_t Generator::reserve_drafts(const Sequence& sequence, int64_t most) {
 }
 
 // Gives a sequence the first `count` tokens of its prompt from another slot: whole pages are
-// shared, and the rest is copied if it has `least_copied` tokens or more and a page is free.
+// shared, and the rest is copied if it has `least_copied` tokens or more and a page is free. Rows
+// that slots have beside pages belong to all of the tokens, so without that page nothing is given.
 Status Generator::share(size_t source, Sequence& to, int64_t count, int64_t least_copied,
                         husk_error* error) {
   const auto slot = static_cast<size_t>(to.slot);
+  const bool has_rows = model_.has_rows();
+  if (has_rows && !model_.copies()) return Status::ok;
   const int64_t rest = count % pages_.size(), whole = count - rest, before = to.taken;
   const int32_t last = rest ? pages_.of(source)[count / pages_.size()] : 0;
   if (whole > to.taken) {
@@ -158,12 +161,20 @@ Status Generator::share(size_t source, Sequence& to, int64_t count, int64_t leas
     counts_.shared_tokens += static_cast<uint64_t>(whole - to.taken);
     to.taken = whole;
   }
-  if (count - to.taken >= least_copied && rest && model_.copies() && take_pages(slot, count)) {
-    HUSK_TRY(model_.copy_page(last, pages_.of(slot)[count / pages_.size()], error));
+  const bool copies = rest && model_.copies() && (has_rows || count - to.taken >= least_copied) &&
+                      take_pages(slot, count);
+  if (copies || (has_rows && !rest)) {
+    const int32_t page = rest ? pages_.of(slot)[count / pages_.size()] : 0;
+    HUSK_TRY(model_.copy_page(last, page, static_cast<int64_t>(source), to.slot, error));
     remember(to, to.request->prompt.data() + to.taken, count - to.taken, to.taken);
     counts_.copied_tokens += static_cast<uint64_t>(count - to.taken);
     to.taken = count;
+  } else if (has_rows) {
+    pages_.keep(slot, 0);
+    cached_counts_[slot] = 0;
+    to.taken = 0;
   }
+  if (to.taken <= before) return Status::ok;
   to.reused += to.taken - before;
   counts_.reused_tokens += static_cast<uint64_t>(to.taken - before);
   return Status::ok;

@@ -127,9 +127,6 @@ Status Model::describe(const husk_program* program, husk_error* error) {
     HUSK_TRY(read_size(json, "pages", kMost, pages, error));
     HUSK_TRY(read_size(json, "page", kMost, page, error));
     if (pages < columns()) return no_model(error, "pages for a sequence of max_tokens");
-    if (has_states || adapter_count || images.exists() || encoder.exists()) {
-      return no_model(error, "a choice of pages or states, adapters, images and an encoder");
-    }
   }
   const char* settings = metadata(program, "husk.text.generation");
   if (!settings) return Status::ok;
@@ -160,10 +157,10 @@ Status Model::find_functions(const husk_program* program, husk_error* error) {
     uint32_t* number;
     bool is_optional;
   } functions[] = {
-      {"prefill", pages ? 3 : 4 + prefill_inputs(), 2, &prefill_, false},
+      {"prefill", 4 + prefill_inputs(), 2, &prefill_, false},
       {"decode", 3 + row_inputs(), 2, &decode_, false},
       {"sample", 7, 2, &sample_, false},
-      {"copy", pages ? 2u : 4u, 1, &copy_, true},
+      {"copy", pages && !has_rows() ? 2u : 4u, 1, &copy_, true},
       {"adjust", 8, 1, &adjust_, true},
       {"rank", 2, 3, &rank_, true},
       {"verify", 3 + row_inputs(), 2, &verify_, true},
@@ -265,6 +262,7 @@ Status Model::open(husk_engine* engine, husk_program* program, const husk_sessio
   device_ = {static_cast<DLDeviceType>(properties.dl_device_type), properties.device_index};
   HUSK_TRY(to_status(husk_engine_stream_create(engine, &stream_, error)));
   HUSK_TRY(to_status(husk_session_create(program, options, &session_, error)));
+  HUSK_TRY(resized_.resize(husk_program_function_count(program), error));
   return allocate(error);
 }
 
@@ -360,11 +358,6 @@ bool Model::allows_any(int64_t row) {
   return false;
 }
 
-husk_value Model::span(int64_t end) const {
-  const int64_t rounded = (end + kSpan - 1) / kSpan * kSpan;
-  return integer(rounded < max_tokens ? rounded : max_tokens);
-}
-
 husk_value Model::source_span() const {
   const int64_t rounded = (source_end_ + kSpan - 1) / kSpan * kSpan;
   return integer(rounded < encoder.positions ? rounded : encoder.positions);
@@ -427,19 +420,47 @@ Status Model::upload_pages(int64_t first, int64_t rows, int64_t end, int64_t* si
   return device_has_.append(table_.data(), count, error);
 }
 
+// Sets what a function takes for the positions before `end` of some slots.
+Status Model::see(int64_t first, int64_t rows, int64_t end, Seen& seen, husk_error* error) {
+  if (!pages) {
+    const int64_t rounded = (end + kSpan - 1) / kSpan * kSpan;
+    seen.value = integer(rounded < max_tokens ? rounded : max_tokens);
+    return Status::ok;
+  }
+  HUSK_TRY(upload_pages(first, rows, end, seen.sizes, error));
+  seen.value = table(seen.tensor, device_table_, seen.sizes, kInt64);
+  return Status::ok;
+}
+
+// The same for a prompt of one slot, whose table has one dimension.
+Status Model::see_slot(int64_t slot, int64_t end, Seen& seen, husk_error* error) {
+  HUSK_TRY(see(slot, 1, end, seen, error));
+  if (pages) seen.value = tensor(seen.tensor, device_table_, seen.sizes + 1, kInt64);
+  return Status::ok;
+}
+
 Status Model::run(uint32_t function, const husk_value* inputs, uint32_t count, husk_value* outputs,
                   uint32_t output_count, husk_error* error) {
   const husk_value last = outputs[output_count - 1];  // those before it have memory
+  // Only a resize makes a graph. That of a plan at the bounds is for all sizes.
+  if (!resized_[function]) HUSK_TRY(resize(function, inputs, count, error));
   husk_status status = husk_session_run(session_, function, stream_, inputs, count, outputs,
                                         output_count, error);
   if (status == HUSK_NEEDS_RESIZE) {
-    HUSK_TRY(to_status(husk_session_resize(session_, function, inputs, count, error)));
+    HUSK_TRY(resize(function, inputs, count, error));
     outputs[output_count - 1] = last;
     status = husk_session_run(session_, function, stream_, inputs, count, outputs, output_count,
                               error);
   }
   is_damaged_ = status != HUSK_OK;
   return to_status(status);
+}
+
+Status Model::resize(uint32_t function, const husk_value* inputs, uint32_t count,
+                     husk_error* error) {
+  HUSK_TRY(to_status(husk_session_resize(session_, function, inputs, count, error)));
+  resized_[function] = 1;
+  return Status::ok;
 }
 
 Status Model::encode(const Source& source, int64_t slot, husk_error* error) {
@@ -470,20 +491,15 @@ Status Model::prefill(const int32_t* tokens, int64_t count, int64_t slot, int64_
   is_damaged_ = false;
   for (int64_t i = 0; i < count; ++i) prompt_[i] = tokens[i];
   HUSK_TRY(upload(device_prompt_, prompt_, static_cast<size_t>(count) * sizeof(int64_t), error));
-  DLTensor chunk_tensor, next_tensor, pages_tensor;
-  int64_t one = 1, sizes[2];
+  DLTensor chunk_tensor, next_tensor;
+  Seen seen;
+  HUSK_TRY(see_slot(slot, position + count, seen, error));
+  int64_t one = 1;
   husk_value outputs[] = {tensor(next_tensor, device_found_, &one, kInt64), kNone};
-  const husk_value taken = tensor(chunk_tensor, device_prompt_, &count, kInt64);
-  if (pages) {
-    HUSK_TRY(upload_pages(slot, 1, position + count, sizes, error));
-    const husk_value inputs[] = {taken, integer(position),
-                                 tensor(pages_tensor, device_table_, sizes + 1, kInt64)};
-    HUSK_TRY(run(prefill_, inputs, 3, outputs, 2, error));
-  } else {
-    const husk_value inputs[] = {taken, integer(slot), integer(position), span(position + count),
-                                 encoder.takes_tokens() ? source_span() : integer(adapter)};
-    HUSK_TRY(run(prefill_, inputs, 4 + prefill_inputs(), outputs, 2, error));
-  }
+  const husk_value inputs[] = {tensor(chunk_tensor, device_prompt_, &count, kInt64), integer(slot),
+                               integer(position), seen.value,
+                               encoder.takes_tokens() ? source_span() : integer(adapter)};
+  HUSK_TRY(run(prefill_, inputs, 4 + prefill_inputs(), outputs, 2, error));
   logits_ = outputs[1].as.tensor;
   return Status::ok;
 }
@@ -504,10 +520,12 @@ Status Model::prefill_images(const int32_t* tokens, int64_t begin, int64_t end, 
   DLTensor tensors[4], next_tensor;
   int64_t one = 1, row_sizes[] = {embedded, images.width}, place_sizes[] = {3, count};
   void* const extras = static_cast<char*>(device_images_) + size;
+  Seen seen;
+  HUSK_TRY(see_slot(slot, end, seen, error));
   const husk_value inputs[] = {tensor(tensors[0], device_prompt_, &count, kInt64),
                                integer(slot),
                                integer(begin),
-                               span(end),
+                               seen.value,
                                tensor(tensors[1], device_images_, &count, kInt64),
                                table(tensors[2], device_embeddings_, row_sizes, kFloat32),
                                images.has_grid() ? table(tensors[3], extras, place_sizes, kInt64)
@@ -553,13 +571,12 @@ Status Model::decode(int64_t rows, int64_t end, husk_error* error) {
   const Timed timed(nanoseconds);
   is_damaged_ = false;
   HUSK_TRY(upload_rows(error));
-  DLTensor tensors[4], next_tensor;
-  int64_t page_sizes[2];
-  if (pages) HUSK_TRY(upload_pages(0, rows, end, page_sizes, error));
+  DLTensor tensors[3], next_tensor;
+  Seen seen;
+  HUSK_TRY(see(0, rows, end, seen, error));
   const husk_value inputs[] = {
-      column(tensors[0], kTokens, &rows), column(tensors[1], kPositions, &rows),
-      pages ? table(tensors[2], device_table_, page_sizes, kInt64) : span(end),
-      encoder.takes_tokens() ? source_span() : column(tensors[3], row_column(), &rows)};
+      column(tensors[0], kTokens, &rows), column(tensors[1], kPositions, &rows), seen.value,
+      encoder.takes_tokens() ? source_span() : column(tensors[2], row_column(), &rows)};
   husk_value outputs[] = {tensor(next_tensor, device_found_, &rows, kInt64), kNone};
   HUSK_TRY(run(decode_, inputs, 3 + row_inputs(), outputs, 2, error));
   logits_ = outputs[1].as.tensor;
@@ -570,13 +587,13 @@ Status Model::verify(int64_t rows, int64_t count, int64_t end, husk_error* error
   const Timed timed(nanoseconds);
   is_damaged_ = false;
   HUSK_TRY(upload_rows(error));
-  DLTensor tensors[4], next_tensor;
-  int64_t sizes[] = {rows, count}, all = rows * count, page_sizes[2];
-  if (pages) HUSK_TRY(upload_pages(0, rows, end, page_sizes, error));
-  const husk_value inputs[] = {
-      table(tensors[0], device_rows_, sizes, kInt64), column(tensors[1], kPositions, &rows),
-      pages ? table(tensors[2], device_table_, page_sizes, kInt64) : span(end),
-      column(tensors[3], row_column(), &rows)};
+  DLTensor tensors[3], next_tensor;
+  int64_t sizes[] = {rows, count}, all = rows * count;
+  Seen seen;
+  HUSK_TRY(see(0, rows, end, seen, error));
+  const husk_value inputs[] = {table(tensors[0], device_rows_, sizes, kInt64),
+                               column(tensors[1], kPositions, &rows), seen.value,
+                               column(tensors[2], row_column(), &rows)};
   husk_value outputs[] = {tensor(next_tensor, device_found_, &all, kInt64), kNone};
   HUSK_TRY(run(verify_, inputs, 3 + row_inputs(), outputs, 2, error));
   logits_ = outputs[1].as.tensor;
@@ -620,12 +637,13 @@ Status Model::copy(int64_t source, int64_t slot, int64_t position, int64_t count
   return run(copy_, inputs, 4, &end, 1, error);
 }
 
-Status Model::copy_page(int64_t source, int64_t number, husk_error* error) {
+Status Model::copy_page(int64_t source, int64_t number, int64_t from, int64_t slot,
+                        husk_error* error) {
   const Timed timed(nanoseconds);
   is_damaged_ = false;
-  const husk_value inputs[] = {integer(source), integer(number)};
+  const husk_value inputs[] = {integer(source), integer(number), integer(from), integer(slot)};
   husk_value copied = kNone;
-  return run(copy_, inputs, 2, &copied, 1, error);
+  return run(copy_, inputs, has_rows() ? 4 : 2, &copied, 1, error);
 }
 
 // Applies penalties and masks to the logits of the last run.

@@ -66,6 +66,8 @@ class Model {
   // The keys and values of sequences are in so many pages, of so many positions each; 0: each slot
   // has a cache of its own.
   int64_t pages = 0, page = 0;
+  // Whether slots have rows of their own beside pages, which `copy_page` copies.
+  bool has_rows() const { return has_states || encoder.exists(); }
   // How many pages the longest sequence has.
   int64_t columns() const { return (max_tokens + page - 1) / page; }
   ImageKind images;
@@ -125,8 +127,8 @@ class Model {
   // Gives `slot` what `source` has at `count` positions from `position` on, if the file can.
   bool copies() const { return copy_ != kNoFunction; }
   Status copy(int64_t source, int64_t slot, int64_t position, int64_t count, husk_error* error);
-  // Gives a page what another one has, in a file with pages.
-  Status copy_page(int64_t source, int64_t number, husk_error* error);
+  // Gives a page what another one has, and `slot` the rows of `from`, in a file with pages.
+  Status copy_page(int64_t source, int64_t number, int64_t from, int64_t slot, husk_error* error);
   bool controls() const { return adjust_ != kNoFunction && rank_ != kNoFunction; }
   // Reads the tokens that follow the last run, for its rows. Log-probabilities are those of the
   // model's logits, and come with `samples`, if nothing adjusts these, or with `ranks`.
@@ -177,12 +179,20 @@ class Model {
   Status sample(int64_t rows, DLTensor* logits, husk_error* error);
   Status run(uint32_t function, const husk_value* inputs, uint32_t count, husk_value* outputs,
              uint32_t output_count, husk_error* error);
+  Status resize(uint32_t function, const husk_value* inputs, uint32_t count, husk_error* error);
   Status upload(void* to, const void* from, size_t bytes, husk_error* error);
   Status upload_rows(husk_error* error);
   husk_value tensor(DLTensor& tensor, void* memory, int64_t* size, DLDataType type) const;
   husk_value table(DLTensor& tensor, void* memory, int64_t* sizes, DLDataType type) const;
   husk_value column(DLTensor& tensor, Column which, int64_t* rows) const;
-  husk_value span(int64_t end) const;
+  // What a function takes for the positions that it reads: their number, or a table of pages.
+  struct Seen {
+    DLTensor tensor;
+    int64_t sizes[2];
+    husk_value value;
+  };
+  Status see(int64_t first, int64_t rows, int64_t end, Seen& seen, husk_error* error);
+  Status see_slot(int64_t slot, int64_t end, Seen& seen, husk_error* error);
   husk_value source_span() const;
   size_t column_count() const { return controls() ? kColumns : kLengths; }
   char* host(Column which) const { return rows_ + static_cast<size_t>(which) * column_bytes_; }
@@ -233,6 +243,7 @@ class Model {
   List<int64_t> source_tokens_;
   void* device_source_ = nullptr;
   int64_t source_end_ = 1;
+  List<uint8_t> resized_;       // which functions the session was resized for
   DLTensor* logits_ = nullptr;  // of the last run, in memory of the session
   bool has_rows_ = false;       // the device has the columns
   bool is_damaged_ = false;

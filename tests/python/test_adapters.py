@@ -154,6 +154,45 @@ def test_each_request_has_its_adapter(artifact, loaded, tmp_path):
   assert [text["tokens"] for (text,) in texts] == [right[name] for name in order for _ in range(2)]
 
 
+def test_adapters_in_pages(artifact, tmp_path):
+  """Requests that begin alike, with adapters of their own, wait, and take tokens again."""
+  model, most = artifact[0], 130
+  path, tensors = tmp_path / "model.husk", matrices(model, 1)
+  husk.language.export(
+    model,
+    path,
+    max_tokens=most,
+    slots=SLOTS,
+    pages=3,
+    features=("copy", "verify"),
+    adapters=COUNT,
+    rank=RANK,
+    adapter_targets=targets_of(model),
+    targets=(host_target(),),
+  )
+  loaded, prompt = husk.text.load(path, threads=1), PROMPT * 9
+  folder = written(tmp_path / "a", tensors)
+  loaded.add_adapter("a", folder)
+  right = {
+    "a": right_tokens(model, tensors, 2, prompt, 20),
+    None: right_tokens(model, {}, 0, prompt, 20),
+  }
+  assert right["a"] != right[None]
+  order, paused = ("a", None, "a", None), 0
+  requests = [loaded.submit(prompt, max_new_tokens=20, adapter=name) for name in order]
+  while loaded.step():
+    paused += any(one.paused for one in requests)
+  assert paused and [one.tokens for one in requests] == [right[name] for name in order]
+  assert loaded.score(prompt, "a").sum() != loaded.score(prompt).sum()
+  asked = [{"set_adapter": 1, "adapter_folder": str(folder)}]
+  for name in order:
+    one = {"tokens": prompt, "max_new_tokens": 20, "adapter": int(name == "a")}
+    asked += [one, {**one, "samples": 2, "speculate": 4}]
+  texts = generated_in_c(path, asked)[1:]
+  found = [[text["tokens"] for text in each] for each in texts]
+  assert found == [[right[name]] * count for name in order for count in (1, 2)]
+
+
 def test_scores_have_an_adapter(artifact, loaded, tmp_path):
   model, _ = artifact
   tensors = matrices(model, 3)

@@ -12,13 +12,14 @@ import pytest
 import torch
 from husk import tools
 from husk.language import encoders, exporting, hooks
+from text_file import generated_in_c
 
 MOST, MOST_SOURCE, SLOTS = 24, 20, 2
 SHAPE = (encoder_model.BINS, encoder_model.FRAMES)
 SUPPRESSED, FIRST_SUPPRESSED = list(range(100, 230)), list(range(230, 263))
 
 
-def exported(folder, patch, speech):
+def exported(folder, patch, speech, most=MOST, pages=None):
   """A model of tokens, with all that a file can have, or one of features, with tokens that must not
   come."""
   model = encoder_model.make(patch, speech)
@@ -33,7 +34,8 @@ def exported(folder, patch, speech):
   husk.language.export(
     model,
     path,
-    max_tokens=MOST,
+    max_tokens=most,
+    pages=pages,
     max_encoder_tokens=None if speech else MOST_SOURCE,
     slots=SLOTS,
     features=() if speech else ("copy", "controls"),
@@ -101,6 +103,29 @@ def test_texts_are_those_of_the_model(artifact, loaded):
   one = loaded.submit(cases[0][0], max_new_tokens=10)
   loaded.run()
   assert one.tokens == right[0] and one.prompt == [encoder_model.START]
+
+
+def test_texts_in_pages_are_those_of_the_model(tmp_path, monkeypatch):
+  """Texts of the decoder wait for pages, and are taken again after the encoder."""
+  monkeypatch.setattr(encoder_model, "POSITIONS", 160)
+  model, path = exported(tmp_path, monkeypatch, speech=False, most=130, pages=3)
+  # Prompts of the decoder, of which two together have more than three pages soon.
+  cases = [(tokens_of(n, n), tokens_of(60 + n, 3)) for n in (1, 2, 3, 4)]
+  right = [right_tokens(model, source, 20, start) for source, start in cases]
+  assert len({tuple(one) for one in right}) > 1 and any(len(one) > 10 for one in right)
+  loaded, paused = husk.text.load(path, threads=1), 0
+  requests = [
+    loaded.submit(source, decoder_prompt=start, max_new_tokens=20) for source, start in cases
+  ]
+  while loaded.step():
+    paused += any(one.paused for one in requests)
+  assert paused and [one.tokens for one in requests] == right
+  asked = [
+    {"tokens": source, "decoder_tokens": start, "max_new_tokens": 20, "samples": 2}
+    for source, start in cases
+  ]
+  found = generated_in_c(path, asked)
+  assert [[text["tokens"] for text in each] for each in found] == [[one] * 2 for one in right]
 
 
 def test_texts_of_features_are_those_of_the_model(speech):
@@ -277,4 +302,18 @@ def test_the_export_compares_logits(artifact, monkeypatch):
     return {**inputs(self, tokens), "attention_mask": None}
 
   monkeypatch.setattr(encoders.EncoderDecoder, "_inputs", unmasked)
+  refused()
+  monkeypatch.undo()
+  # An encoder that takes long sources in another way after a short one.
+  encoder, seen = model.get_encoder(), []
+  forward = encoder.forward
+
+  def changed(input_ids, input_features=None):
+    seen.append(input_ids.shape[1])
+    result = forward(input_ids)
+    if seen[-1] == MOST_SOURCE and min(seen) < MOST_SOURCE:
+      result.last_hidden_state = result.last_hidden_state * 2
+    return result
+
+  monkeypatch.setattr(encoder, "forward", changed)
   refused()

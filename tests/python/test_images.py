@@ -13,6 +13,7 @@ import torch
 from husk import tools
 from husk.language import exporting, images
 from husk.text.images import Kind, PromptImages
+from text_file import generated_in_c, host_target
 
 MOST, SLOTS = 40, 2
 IMAGE = [image_model.TOKEN] * image_model.ROWS
@@ -39,13 +40,13 @@ def pixels_of(seed):
   return np.random.default_rng(seed).normal(size=image_model.SHAPE).astype(np.float32)
 
 
-def right_tokens(model, prompt, pixels, count):
+def right_tokens(model, prompt, pixels, count, most=MOST):
   """What the model continues a prompt by, without a cache."""
   tokens = list(prompt)
   given = {}
   if pixels:
     given["pixel_values"] = torch.from_numpy(np.stack(pixels))
-  for _ in range(min(count, MOST + 1 - len(prompt))):
+  for _ in range(min(count, most + 1 - len(prompt))):
     one = torch.tensor([tokens])
     kinds = one == image_model.TOKEN
     kinds[:, len(prompt) :] = False
@@ -106,6 +107,51 @@ def test_c_generates_the_same_texts(artifact, loaded):
   loaded.run()
   assert [one[0]["tokens"] for one in found[:3]] == [one.tokens for one in right]
   assert "192 numbers" in found[3][0]["error"]
+
+
+def test_images_in_pages(artifact, tmp_path):
+  """Texts wait for pages, so that prompts with images, and texts after them, are taken again."""
+  path, most = tmp_path / "model.husk", 130
+  husk.language.export(
+    artifact[0],
+    path,
+    max_tokens=most,
+    slots=SLOTS,
+    pages=3,
+    features=("copy", "images"),
+    targets=(host_target(),),
+  )
+  begin = list(range(20, 50)) * 2
+  cases = [[*begin[:50], *IMAGE, 22, 23], [*begin, *IMAGE, 40, *IMAGE], begin, [*IMAGE, 30]]
+  pixels = [
+    [pixels_of(10 * i + k) for k in range(prompt.count(image_model.TOKEN) // image_model.ROWS)]
+    for i, prompt in enumerate(cases)
+  ]
+  right = [
+    right_tokens(artifact[0], prompt, given, 30, most)
+    for prompt, given in zip(cases, pixels, strict=True)
+  ]
+  loaded, paused = husk.text.load(path, threads=1), 0
+  loaded._ends = set()
+  requests = [
+    loaded.submit(prompt, images=given, max_new_tokens=30)
+    for prompt, given in zip(cases, pixels, strict=True)
+  ]
+  while loaded.step():
+    paused += any(one.paused for one in requests)
+  assert paused and [one.tokens for one in requests] == right
+  asked = [
+    {
+      "tokens": prompt,
+      "images": [one.ravel().tolist() for one in given],
+      "max_new_tokens": 30,
+      "samples": 2,
+    }
+    for prompt, given in zip(cases, pixels, strict=True)
+  ]
+  found = generated_in_c(path, asked)
+  ended = [one[: one.index(2) + 1] if 2 in one else one for one in right]
+  assert [[text["tokens"] for text in each] for each in found] == [[one] * 2 for one in ended]
 
 
 def test_an_image_token_for_each_image_becomes_its_rows(loaded):

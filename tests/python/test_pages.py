@@ -12,8 +12,7 @@ import pytest
 import torch
 from husk import __main__ as command
 from husk import tools
-from husk.errors import Unsupported
-from husk.language import exporting, paging
+from husk.language import steps
 from text_file import host_target
 
 MOST, SLOTS, PAGES = 150, 3, 5
@@ -49,10 +48,10 @@ def whole(*numbers):
 def test_the_file_says_what_it_has(artifact):
   program = husk.load(artifact, threads=1)
   described = json.loads(program.metadata()["husk.text.model"])
-  assert (described["pages"], described["page"]) == (PAGES, paging.PAGE)
+  assert (described["pages"], described["page"]) == (PAGES, steps.PAGE)
   sizes = {tuple(one.shape) for one in program.session().state.values()}
   head = language_model.HEAD
-  assert sizes == {(PAGES + 1, language_model.SHARED, paging.PAGE, head)}
+  assert sizes == {(PAGES + 1, language_model.SHARED, steps.PAGE, head)}
 
 
 @pytest.mark.parametrize("cache", [None, "bfloat16", "int8", "fp8"])
@@ -72,13 +71,13 @@ def test_functions_equal_those_of_slots(model, artifact, tmp_path, cache):
     one, other = np.asarray(one[1])[rows], np.asarray(other[1])[rows]
     assert np.abs(one - other).max() <= 1e-5 * np.abs(one).max()
 
-  same(slots.prefill(prompt, 1, 0, 128), pages.prefill(prompt, 0, whole(4, 2)))
-  same(slots.prefill(prompt[:3], 0, 0, 64), pages.prefill(prompt[:3], 0, whole(5)))
+  same(slots.prefill(prompt, 1, 0, 128), pages.prefill(prompt, 1, 0, whole(4, 2)))
+  same(slots.prefill(prompt[:3], 0, 0, 64), pages.prefill(prompt[:3], 0, 0, whole(5)))
   for k in range(60):  # slot 1 gets its third page; slot 2 takes no part
     tokens, positions = prompt[k : k + 3].copy(), whole(3 + k, 70 + k, MOST)
-    count = (70 + k) // paging.PAGE + 1
+    count = (70 + k) // steps.PAGE + 1
     table = np.array([[5, 0, 0], [4, 2, 1], [0, 0, 0]])[:, :count].copy()
-    span = min(count * paging.PAGE, MOST)
+    span = min(count * steps.PAGE, MOST)
     found = pages.decode(tokens, positions, table)
     same(slots.decode(tokens, positions, span), found, slice(2))
   # The second token of slot 0 is on its second page; the others have none.
@@ -99,7 +98,7 @@ def test_functions_equal_those_of_slots(model, artifact, tmp_path, cache):
 def test_a_page_that_is_not_there_is_an_error(artifact):
   session = husk.load(artifact, threads=1).session()
   with pytest.raises(Exception, match="index out of bounds"):
-    session.prefill(whole(5, 6), 0, whole(PAGES + 1))
+    session.prefill(whole(5, 6), 0, 0, whole(PAGES + 1))
 
 
 def test_texts_of_requests(model, artifact):
@@ -114,6 +113,47 @@ def test_texts_of_requests(model, artifact):
   assert paused and loaded._pages.used == 0
   for prompt, request in zip(prompts, requests, strict=True):
     assert request.tokens == right_tokens(model, prompt, 70)
+
+
+class Mixed(language_model.Decoder):
+  """A decoder whose layers keep a state, which halves with each token, beside keys and values."""
+
+  def hidden(self, input_ids, position_ids=None, use_cache=None, cache=None):
+    x = super().hidden(input_ids, position_ids, use_cache, cache)
+    tokens, count = self.embedding(input_ids), input_ids.shape[1]
+    at = torch.arange(count)
+    distances = at[:, None] - at
+    found = torch.where(distances >= 0, 0.5 ** distances.clamp(min=0), 0) @ tokens
+    if cache is None:
+      return x + found
+    before = cache.get_recurrent_state(0)
+    if before is not None:
+      found = found + before[:, None] * (0.5 ** (at + 1))[:, None]
+    cache.update_recurrent_state(found[:, -1], 0)
+    return x + found
+
+
+def test_states_beside_pages(monkeypatch, tmp_path):
+  for name, module in language_model.stand_in().items():
+    monkeypatch.setitem(sys.modules, name, module)
+  torch.manual_seed(1)
+  model, path = Mixed().eval(), tmp_path / "model.husk"
+  targets = (host_target(),)
+  husk.language.export(model, path, max_tokens=MOST, slots=SLOTS, pages=4, targets=targets)
+  prompts = [random_tokens(i, n) for i, n in enumerate((60, 100, 1, 64, 62))]
+  right = [right_tokens(model, prompt, 40) for prompt in prompts]
+  loaded, paused = husk.text.load(path, threads=1), 0
+  requests = [loaded.submit(prompt, max_new_tokens=40) for prompt in prompts]
+  while loaded.step():
+    paused += any(one.paused for one in requests)
+  assert paused and [one.tokens for one in requests] == right
+  asked = [{"tokens": prompt, "max_new_tokens": 40, "samples": 2} for prompt in prompts]
+  # A chat that goes on has the state of its slot; others begin anew.
+  asked += [{"tokens": [*prompts[0], *right[0], 9], "max_new_tokens": 5, "join": 400}]
+  right.append(right_tokens(model, [*prompts[0], *right[0], 9], 5))
+  found, _ = generated_in_c(path, asked, "0", "reuse")
+  for texts, one in zip(found, right, strict=True):
+    assert [text["tokens"] for text in texts] == [one] * len(texts)
 
 
 def test_scores_of_texts(model, artifact):
@@ -168,12 +208,6 @@ def test_what_pages_do_not_do_is_refused(monkeypatch, tmp_path):
   model, path = language_model.Decoder().eval(), tmp_path / "model.husk"
   with pytest.raises(ValueError, match="pages=2: .* may have 150 tokens, .* give at least 3 pages"):
     husk.language.export(model, path, max_tokens=150, pages=2)
-  with pytest.raises(Unsupported, match="pages=9: files with adapters have no pages yet"):
-    husk.language.export(model, path, pages=9, max_tokens=64, adapters=1)
-  monkeypatch.setattr(paging.PagedDecoder, "has_states", True)
-  with pytest.raises(Unsupported, match="'small' keeps states, and files with"):
-    with exporting.decoder_of(model, 2, 64, None, pages=3):
-      pass
 
 
 def test_the_command_takes_pages(monkeypatch, tmp_path):

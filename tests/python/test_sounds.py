@@ -1,5 +1,6 @@
 """Sound in husk.text: its features, texts of sound of any length, and time stamps."""
 
+import dataclasses
 import json
 import pathlib
 import types
@@ -11,6 +12,7 @@ import pytest
 import torch
 from husk.language import sounds as described
 from husk.text import sounds
+from husk.text.languages import Languages
 
 SLOTS, MOST, NEW = 2, 30, 14
 # Text, the end, the token that says that there are no times, and times.
@@ -265,6 +267,53 @@ def test_time_stamps_follow_the_rules(speech, loaded):
   assert len({len(one) for one in texts}) > 1
 
 
+LANGUAGES = {
+  "lang_to_id": {"<|en|>": 20, "<|de|>": 21, "<|fr|>": 22, "<|ja|>": 23},
+  "task_to_id": {"transcribe": 30, "translate": 31},
+}
+
+
+def test_languages_are_found_and_named(speech, loaded, monkeypatch):
+  """The language is the likeliest of those that the settings name, and begins the text."""
+  model = speech[0]
+  samples, first = sound_of(1), encoder_model.START
+  window = loaded._sound.windows(samples).at(0)
+  given = {model.main_input_name: torch.as_tensor(window)[None]}
+  with torch.no_grad():
+    logits = model(**given, decoder_input_ids=torch.tensor([[first]]), use_cache=False).logits
+  for begin in range(20, 140, 10):
+    named = {f"<|x{token}|>": token for token in range(begin, begin + 10)}
+    loaded._languages = Languages.of({**LANGUAGES, "lang_to_id": named})
+    right = begin + int(logits[0, -1, begin : begin + 10].argmax())
+    assert loaded.detect_language(samples) == f"x{right}"
+  loaded._languages = Languages.of(LANGUAGES)
+  name = loaded.detect_language(samples)
+  prompts = []
+  monkeypatch.setattr(sounds, "text_of", lambda *_, decoder_prompt: prompts.append(decoder_prompt))
+  loaded.transcribe(samples)  # as the settings of the checkpoint say
+  loaded.transcribe(samples, language="<|de|>", task="translate")
+  loaded.transcribe(samples, task="transcribe")
+  token = LANGUAGES["lang_to_id"][f"<|{name}|>"]
+  assert prompts == [[first, 7, NONE], [first, 21, 31, NONE], [first, token, 30, NONE]]
+  loaded._encoder = dataclasses.replace(loaded._encoder, start=(first,))
+  loaded.transcribe(samples)
+  assert prompts[-1] == [first, token, 30, NONE]
+  for words, message in (
+    ({"language": "xx"}, "knows de, en, fr, ja"),
+    ({"task": "sing"}, "knows transcribe, translate"),
+    ({"language": "de", "decoder_prompt": [1]}, "leave the others out"),
+  ):
+    with pytest.raises(ValueError, match=message):
+      loaded.transcribe(samples, **words)
+  loaded._languages = None
+  for call in (
+    lambda: loaded.detect_language(samples),
+    lambda: loaded.transcribe(samples, language="de"),
+  ):
+    with pytest.raises(ValueError, match="lang_to_id"):
+      call()
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_rules_are_those_of_the_definition(seed):
   random = np.random.default_rng(seed)
@@ -347,8 +396,9 @@ def test_what_a_file_cannot_do_is_refused_by_name(speech, loaded, tmp_path):
   with pytest.raises(ValueError, match="has a mask of its own"):
     loaded.transcribe(sound_of(1), timestamps=True, allow=lambda _: None)
   plain = husk.text.load(
-    exported(tmp_path, speech[0], features=(), no_timestamps_token_id=None), threads=1
+    exported(tmp_path, speech[0], features=(), no_timestamps_token_id=None, **LANGUAGES), threads=1
   )
+  assert plain._languages.languages["de"] == 21 and plain._languages.tasks["translate"] == 31
   with pytest.raises(ValueError, match="no_timestamps_token_id"):
     plain.transcribe(sound_of(1), timestamps=True)
   plain.generation["no_timestamps_token_id"] = NONE

@@ -1,7 +1,9 @@
 """The export of language models: what a file has, and what is refused."""
 
+import json
 import subprocess
 import sys
+import types
 
 import husk
 import language_model
@@ -10,8 +12,8 @@ import pytest
 import torch
 from husk import __main__ as command
 from husk import tools
-from husk.language import exporting
-from text_file import MOST, SLOTS, exported, host_target
+from husk.language import attachments, exporting
+from text_file import MOST, SLOTS, exported, host_target, tokenizer_json
 
 
 @pytest.fixture(scope="module")
@@ -155,6 +157,46 @@ def test_a_cache_of_codes(artifact, tmp_path, cache):
     right = model(input_ids=tokens[None]).logits[0, -1]
     _, found = session.prefill(tokens.numpy(), 0, 0, 12)
     assert (torch.as_tensor(found)[0] - right).abs().max() < 0.1 * right.abs().max()
+
+
+def test_an_architecture_that_transformers_does_not_know(monkeypatch, tmp_path):
+  module = language_model.stand_in()["transformers"]
+  module.__version__ = "5.0"
+  monkeypatch.setitem(sys.modules, "transformers", module)
+
+  def load(*_, **__):
+    raise ValueError("The checkpoint has model type `new`, which Transformers does not recognize.")
+
+  monkeypatch.setattr(exporting, "load_checkpoint", load)
+  with pytest.raises(husk.Unsupported) as found:
+    husk.language.export(tmp_path, tmp_path / "model.husk")
+  assert "transformers 5.0 does not know the architecture: install a version that does" in str(
+    found.value
+  )
+  assert "model type `new`" in str(found.value)
+
+
+def test_other_tokenizers_become_that_of_the_file(monkeypatch, tmp_path):
+  """What transformers makes of a model of SentencePiece; what it makes nothing of is named."""
+  module = language_model.stand_in()["transformers"]
+  monkeypatch.setitem(sys.modules, "transformers", module)
+  (tmp_path / "tokenizer.model").write_bytes(b"pieces")
+  with pytest.raises(husk.Unsupported, match="has its tokenizer in tokenizer.model, .* protobuf"):
+    attachments._of_folder(tmp_path)
+  taken = []
+
+  class AutoTokenizer:
+    @staticmethod
+    def from_pretrained(folder):
+      taken.append(folder)
+      backend = types.SimpleNamespace(to_str=tokenizer_json)
+      return types.SimpleNamespace(backend_tokenizer=backend)
+
+  module.AutoTokenizer = AutoTokenizer
+  found = attachments._of_folder(tmp_path)
+  assert json.loads(found["tokenizer"]) == json.loads(tokenizer_json()) and taken == [tmp_path]
+  (tmp_path / "tokenizer.json").write_text("{}")
+  assert attachments._of_folder(tmp_path)["tokenizer"] == "{}" and len(taken) == 1
 
 
 def test_sizes_that_are_wrong(monkeypatch, tmp_path):

@@ -1,5 +1,5 @@
-// The port of the host with graphs of copies and fills, which run in any order that their edges
-// allow.
+// The port of the host with graphs of copies, fills and kernels, which run in any order that their
+// edges allow.
 #pragma once
 
 #include <cstring>
@@ -15,8 +15,10 @@ struct HostGraph {
     const void* from;  // null for a fill
     uint64_t pattern, count;
     uint32_t width;
-    std::vector<uint32_t> next;  // the nodes that wait for this one
-    uint32_t before = 0;         // the number of nodes that this one waits for
+    std::vector<uint32_t> next;             // the nodes that wait for this one
+    uint32_t before = 0;                    // the number of nodes that this one waits for
+    void* kernel = nullptr;                 // null for a copy and a fill
+    husk_launch launch = HUSK_LAUNCH_INIT;  // whose parameters are the session's, which stay
   };
   std::vector<Node> nodes;
 
@@ -38,7 +40,9 @@ struct HostGraph {
     while (!ready.empty()) {
       const Node& node = nodes[ready.back()];
       ready.pop_back();
-      if (node.from)
+      if (node.kernel)
+        port->launch(device, nullptr, node.kernel, &node.launch, &error);
+      else if (node.from)
         port->copy(device, nullptr, node.to, node.from, node.count, &error);
       else
         port->fill(device, nullptr, node.to, node.pattern, node.width, node.count, &error);
@@ -54,6 +58,21 @@ inline const husk_port* graph_port() {
     g.struct_size = sizeof(g);
     g.graph_create = [](void*, void** graph, husk_error*) {
       *graph = new HostGraph();
+      return husk_status{HUSK_OK};
+    };
+    g.graph_add_kernel = [](void*, void* graph, void* kernel, const husk_launch* launch,
+                            const husk_graph_edge* edges, uint32_t count, husk_error*) {
+      HostGraph::Node node = {};
+      node.kernel = kernel;
+      node.launch = *launch;
+      static_cast<HostGraph*>(graph)->add(std::move(node), edges, count);
+      return husk_status{HUSK_OK};
+    };
+    g.exec_set_kernel = [](void*, void* exec, uint32_t node, void* kernel,
+                           const husk_launch* launch, husk_error*) {
+      HostGraph::Node& n = static_cast<HostGraph*>(exec)->nodes[node];
+      n.kernel = kernel;
+      n.launch = *launch;
       return husk_status{HUSK_OK};
     };
     g.graph_add_copy = [](void*, void* graph, void* to, const void* from, uint64_t size,

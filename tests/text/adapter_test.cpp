@@ -69,11 +69,16 @@ Text text_of(const Generator& generator, uint32_t adapter) {
   return answer.texts[0];
 }
 
-TEST(Adapters, each_request_has_its_own) {
+class AdaptersInPages : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Pages, AdaptersInPages, testing::Values(0, +LM_COLUMNS, 40));
+
+TEST_P(AdaptersInPages, each_request_has_its_own) {
+  const LoadedModel model({.has_adapters = true, .pages = GetParam()});
   for (const uint32_t chunk : {0u, 7u, 1u}) {
     husk_generator_options options = HUSK_GENERATOR_OPTIONS_INIT;
     options.chunk = chunk;
-    const Generator generator = model().generator(options);
+    options.reuse_prefixes = GetParam() == 40;  // equal prompts with other adapters share no page
+    const Generator generator = model.generator(options);
     EXPECT_EQ(husk_generator_adapter_count(generator.get()), +LM_ADAPTERS);
     const Adapter a(1), b(2);
     set(generator, 1, a);
@@ -85,6 +90,7 @@ TEST(Adapters, each_request_has_its_own) {
       if (i > 5) wanted.back().speculate = 4;  // prompts of multiples of 5 repeat themselves
       if (i == 4) wanted.back().prompt.resize(1);
       if (i == 5) wanted.back().temperature = 2;
+      if (i == 8) wanted.back().prompt = wanted[0].prompt;
     }
     std::vector<Answer> answers(wanted.size());
     for (size_t i = 0; i < wanted.size(); ++i) {

@@ -22,11 +22,12 @@ using husk::test::Wanted;
 constexpr size_t kFeatures = LM_BINS * LM_FRAMES;
 const std::vector<int32_t> kStart = {9, 10};
 
-LoadedModel model_of(int encoder, bool has_copy = true) {
+LoadedModel model_of(int encoder, bool has_copy = true, int pages = 0) {
   ModelFile file;
   file.has_verify = false;
   file.has_copy = has_copy;
   file.encoder = encoder;
+  file.pages = pages;
   return LoadedModel(file);
 }
 
@@ -84,9 +85,9 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Encoders, testing::Values(+LM_OF_TOKENS, +LM_OF_
 
 // Sources of 1 token up to the most, with prompts of a decoder of one token and of several chunks,
 // which join and leave the slots; the samples of a request have its source.
-TEST_P(Encoders, TextsAreThoseOfTheModelInAllSlots) {
+void expect_texts(int encoder, int pages) {
   for (const bool has_copy : {true, false}) {
-    const LoadedModel model = model_of(GetParam(), has_copy);
+    const LoadedModel model = model_of(encoder, has_copy, pages);
     for (const uint32_t chunk : {0u, 3u}) {
       husk_generator_options options = HUSK_GENERATOR_OPTIONS_INIT;
       options.chunk = chunk;
@@ -95,10 +96,10 @@ TEST_P(Encoders, TextsAreThoseOfTheModelInAllSlots) {
       std::vector<Case> cases;
       for (const int count : {7, 1, +LM_SOURCE, 64, 65, 2, 7}) {
         const auto first = static_cast<int32_t>(cases.size());
-        cases.emplace_back(GetParam(), static_cast<size_t>(count), first);
+        cases.emplace_back(encoder, static_cast<size_t>(count), first);
       }
-      cases.emplace_back(GetParam(), 9, 7, std::vector<int32_t>{5});
-      cases.emplace_back(GetParam(), 9, 8, numbers_of(20, 3));
+      cases.emplace_back(encoder, 9, 7, std::vector<int32_t>{5});
+      cases.emplace_back(encoder, 9, 8, numbers_of(20, 3));
       std::vector<Answer> answers(cases.size());
       for (size_t i = 0; i < cases.size(); ++i) submit(generator, cases[i], answers[i], 1 + i % 3);
       run(generator);
@@ -111,6 +112,12 @@ TEST_P(Encoders, TextsAreThoseOfTheModelInAllSlots) {
       }
     }
   }
+}
+
+TEST_P(Encoders, TextsAreThoseOfTheModelInAllSlots) { expect_texts(GetParam(), 0); }
+
+TEST_P(Encoders, TextsAreThoseOfTheModelInPages) {
+  for (const int pages : {+LM_COLUMNS, 30}) expect_texts(GetParam(), pages);
 }
 
 TEST_P(Encoders, SayWhatTheyTake) {

@@ -5,6 +5,7 @@
 #include <random>
 #include <thread>
 
+#include "../runtime/graph_port.h"
 #include "requests.h"
 
 namespace {
@@ -25,6 +26,44 @@ using husk::test::submit;
 using husk::test::Text;
 using husk::test::tokens_of;
 using husk::test::Wanted;
+
+// The port of the host with graphs, which counts their launches.
+int graph_launches = 0;
+
+const husk_port* counting_port() {
+  static const husk_port_graphs graphs = [] {
+    husk_port_graphs g = *husk::test::graph_port()->graphs;
+    g.exec_launch = [](void* device, void* exec, void* stream, husk_error* error) {
+      ++graph_launches;
+      return husk::test::graph_port()->graphs->exec_launch(device, exec, stream, error);
+    };
+    return g;
+  }();
+  static const husk_port port = [] {
+    husk_port p = *husk::test::graph_port();
+    p.graphs = &graphs;
+    return p;
+  }();
+  return &port;
+}
+
+TEST(Generate, runs_are_launches_of_graphs) {
+  const LoadedModel loaded({}, counting_port());
+  const Generator generator = loaded.generator();
+  std::vector<Wanted> wanted(4);
+  std::vector<Answer> answers(wanted.size());
+  graph_launches = 0;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    std::mt19937 random(static_cast<uint32_t>(i));
+    wanted[i].prompt = random_prompt(random, 5 + 3 * i);
+    wanted[i].most = 9 + 7 * i;
+    submit(generator, wanted[i], answers[i]);
+  }
+  int steps = 0;
+  for (bool more = true; more; ++steps) more = step(generator);
+  for (size_t i = 0; i < wanted.size(); ++i) EXPECT_EQ(answers[i].texts[0], right_text(wanted[i]));
+  EXPECT_GE(graph_launches, steps);
+}
 
 TEST(Generate, texts_of_requests_that_join_and_leave) {
   for (const uint32_t chunk : {0u, 5u, 1u}) {

@@ -78,9 +78,10 @@ const std::vector<std::vector<int32_t>> kPrompts = {
 class Images : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Kinds, Images, testing::Values(+LM_PLAIN, +LM_TWO_WAY, +LM_GRID));
 
-TEST_P(Images, TextsAreThoseOfTheModelInAllSlotsAndChunks) {
+void expect_texts(int kind, int pages) {
   ModelFile file;
-  file.images = GetParam();
+  file.images = kind;
+  file.pages = pages;
   const LoadedModel model(file);
   for (const uint32_t chunk : {0u, 7u, 6u, 4u}) {
     for (const uint32_t speculate : {0u, 4u}) {
@@ -89,20 +90,32 @@ TEST_P(Images, TextsAreThoseOfTheModelInAllSlotsAndChunks) {
       const Generator generator = model.generator(options);
       std::vector<Answer> answers(kPrompts.size());
       for (size_t i = 0; i < kPrompts.size(); ++i) {
-        Wanted wanted = wanted_of(kPrompts[i], GetParam());
+        Wanted wanted = wanted_of(kPrompts[i], kind);
         wanted.speculate = speculate;
+        if (pages) wanted.most = 60;
         submit(generator, wanted, answers[i], 2);
       }
       run(generator);
       for (size_t i = 0; i < kPrompts.size(); ++i) {
-        const Wanted wanted = wanted_of(kPrompts[i], GetParam());
+        Wanted wanted = wanted_of(kPrompts[i], kind);
+        if (pages) wanted.most = 60;
         for (const uint32_t sample : {0u, 1u}) {
           EXPECT_EQ(answers[i].texts[sample].tokens, right_text(wanted, sample).tokens)
               << i << " " << sample << " " << chunk << answers[i].failure;
         }
       }
+      // Tokens of images and of the texts after them were taken again.
+      if (pages == LM_COLUMNS && !speculate) {
+        EXPECT_GT(husk::test::stats(generator).repeated_tokens, 0u);
+      }
     }
   }
+}
+
+TEST_P(Images, TextsAreThoseOfTheModelInAllSlotsAndChunks) { expect_texts(GetParam(), 0); }
+
+TEST_P(Images, TextsAreThoseOfTheModelInPages) {
+  for (const int pages : {+LM_COLUMNS, 30}) expect_texts(GetParam(), pages);
 }
 
 TEST_P(Images, PrefixesAreReusedUpToTheFirstImage) {

@@ -122,70 +122,6 @@ int32_t verify_adapted(void** params) {
 /* (those of `verify`, the shifts) */
 int32_t verify_shifted(void** params) { return take_several(params, POINTER(const int64_t, 8), 0); }
 
-/* A model with pages. A row of the cache is a page. `table` has the pages of a slot for so many
- * `columns`; tokens of positions beyond these go to page 0. */
-static int32_t* place(int32_t* cache, const int64_t* table, int64_t columns, int64_t position) {
-  const int64_t column = position / LM_PAGE;
-  return cache + (column < columns ? table[column] : 0) * LM_PAGE + position % LM_PAGE;
-}
-
-static void follow_pages(int32_t* cache, const int64_t* table, int64_t columns, int64_t count,
-                         int64_t* next, float* logits) {
-  int32_t row[WIDTH];
-  for (int64_t i = 0; i < WIDTH; ++i) row[i] = *place(cache, table, columns, i);
-  follow(row, count, columns * LM_PAGE, next, logits);
-}
-
-/* (tokens, cache, count, position, table, columns, next, logits). Each token has a page. Tokens of
- * a text are taken again, and some may be LM_FORBIDDEN, so that eight in a row make the run fail.
- */
-int32_t prefill_paged(void** params) {
-  int forbidden = 0;
-  const int64_t* tokens = POINTER(const int64_t, 0);
-  int32_t* cache = POINTER(int32_t, 1);
-  const int64_t count = VALUE(int64_t, 2), position = VALUE(int64_t, 3);
-  const int64_t *table = POINTER(const int64_t, 4), columns = VALUE(int64_t, 5);
-  for (int64_t i = 0; i < count; ++i) {
-    int32_t* to = place(cache, table, columns, position + i);
-    forbidden = tokens[i] == LM_FORBIDDEN ? forbidden + 1 : 0;
-    if (forbidden == 8) return 1;
-    if (to < cache + LM_PAGE) return 2;
-    *to = entry(tokens[i], 0);
-  }
-  follow_pages(cache, table, columns, position + count, POINTER(int64_t, 6), POINTER(float, 7));
-  return 0;
-}
-
-/* (tokens, positions, cache, rows, several, table, columns, next, logits). The first token of a
- * slot that takes part has a page. */
-int32_t verify_paged(void** params) {
-  int32_t* cache = POINTER(int32_t, 2);
-  const int64_t several = VALUE(int64_t, 4), columns = VALUE(int64_t, 6);
-  for (int64_t i = 0; i < VALUE(int64_t, 3); ++i) {
-    const int64_t* table = POINTER(const int64_t, 5) + i * columns;
-    for (int64_t k = 0; k < several; ++k) {
-      const int64_t at = i * several + k;
-      int64_t position = POINTER(const int64_t, 1)[i] + k;
-      if (position > LM_MOST) position = LM_MOST;
-      int32_t* to = place(cache, table, columns, position);
-      if (k == 0 && position < LM_MOST && to < cache + LM_PAGE) return 2;
-      *to = entry(POINTER(const int64_t, 0)[at], 0);
-      follow_pages(cache, table, columns, position + 1, POINTER(int64_t, 7) + at,
-                   POINTER(float, 8) + at * LM_VOCABULARY);
-    }
-  }
-  return 0;
-}
-
-/* (cache, source, page, its number) */
-int32_t copy_paged(void** params) {
-  int32_t* cache = POINTER(int32_t, 0);
-  const int64_t source = VALUE(int64_t, 1), page = VALUE(int64_t, 2);
-  for (int64_t i = 0; i < LM_PAGE; ++i) cache[page * LM_PAGE + i] = cache[source * LM_PAGE + i];
-  *POINTER(int64_t, 3) = page;
-  return page == 0 ? 2 : 0; /* no slot has this page */
-}
-
 /* (pixels, rows). A row has the numbers of a column of pixels. */
 int32_t image(void** params) {
   for (int r = 0; r < LM_IMAGE_ROWS; ++r)
@@ -212,7 +148,8 @@ int32_t prefill_images(void** params) {
       b = extras[count + i];
       c = extras[2 * count + i];
     }
-    if (number >= VALUE(int64_t, 8) || (number >= 0) != (tokens[i] == LM_IMAGE)) return 1;
+    /* A text may have the token of images, too, which is none of them then. */
+    if (number >= VALUE(int64_t, 8) || (number >= 0 && tokens[i] != LM_IMAGE)) return 1;
     if (number >= 0) {
       row[at] = entry(tokens[i],
                       lm_image_salt(POINTER(const float, 7) + number * LM_WIDTH, a, b, c));
@@ -331,12 +268,165 @@ int32_t decode_logged(void** params) {
   return 0;
 }
 
+/* A model with keys and values beside its states, which follow the parameters of a function as such
+ * a log: the run fails if the log does not have the tokens that the cache has. */
+static int holds(int32_t* row, int32_t* logs, int64_t slot, int64_t position, int64_t count) {
+  int32_t* log = log_of(logs, slot, position);
+  for (int64_t i = 0; i < count; ++i) append(log, row[position + i]);
+  if (log[LM_MOST] != position + count) return 0;
+  for (int64_t i = 0; i < position + count; ++i)
+    if (log[i] != row[i]) return 0;
+  return 1;
+}
+
+int32_t prefill_held(void** params) {
+  const int64_t slot = VALUE(int64_t, 3);
+  if (take_prompt(params, 0)) return 1;
+  return !holds(POINTER(int32_t, 1) + slot * WIDTH, POINTER(int32_t, 8), slot, VALUE(int64_t, 4),
+                VALUE(int64_t, 2));
+}
+
+int32_t decode_held(void** params) {
+  take_tokens(params, 0, 0);
+  for (int64_t i = 0; i < VALUE(int64_t, 3); ++i) {
+    const int64_t position = POINTER(const int64_t, 1)[i];
+    int32_t* row = POINTER(int32_t, 2) + i * WIDTH;
+    if (position < LM_MOST && !holds(row, POINTER(int32_t, 7), i, position, 1)) return 1;
+  }
+  return 0;
+}
+
 int32_t copy_logged(void** params) {
   int32_t* cache = POINTER(int32_t, 0);
   for (int64_t i = 0; i < WIDTH; ++i) {
     cache[VALUE(int64_t, 2) * WIDTH + i] = cache[VALUE(int64_t, 1) * WIDTH + i];
   }
   *POINTER(int64_t, 5) = VALUE(int64_t, 3) + VALUE(int64_t, 4);
+  return 0;
+}
+
+/* Models with pages. A row of the cache is a page. The functions have a table of pages, and how
+ * many columns it has, in place of `span`. They collect the rows of the slots, run as without
+ * pages, and write the new tokens to the pages of their positions; those of positions beyond the
+ * table go to page 0. */
+static int32_t* place(int32_t* cache, const int64_t* table, int64_t columns, int64_t position) {
+  const int64_t column = position / LM_PAGE;
+  return cache + (column < columns ? table[column] : 0) * LM_PAGE + position % LM_PAGE;
+}
+
+static void collect(int32_t* cache, const int64_t* table, int64_t columns, int32_t* row) {
+  for (int64_t i = 0; i < WIDTH; ++i) row[i] = *place(cache, table, columns, i);
+}
+
+enum { MOST_PARAMS = 16 };
+
+/* The parameters of a function without pages, of which number `at` is the span. */
+static void without_table(void** params, int count, int at, int64_t* span, void** plain) {
+  for (int i = 0; i < at; ++i) plain[i] = params[i];
+  for (int i = at + 2; i < count; ++i) plain[i - 1] = params[i];
+  *span = VALUE(int64_t, at + 1) * LM_PAGE;
+  plain[at] = span;
+}
+
+/* (tokens, cache, count, slot, position, table, columns, ...). Each token has a page. Tokens of a
+ * text are taken again, and some may be LM_FORBIDDEN, so that eight in a row make the run fail. */
+static int32_t take_paged_prompt(void** params, int count_of_params, int32_t (*run)(void**)) {
+  int32_t rows[LM_SLOTS * WIDTH], *all = rows;
+  int64_t taken[LM_CHUNK], *tokens = taken, span;
+  void* plain[MOST_PARAMS];
+  int32_t* cache = POINTER(int32_t, 1);
+  const int64_t count = VALUE(int64_t, 2), position = VALUE(int64_t, 4);
+  const int64_t *table = POINTER(const int64_t, 5), columns = VALUE(int64_t, 6);
+  int32_t* row = rows + VALUE(int64_t, 3) * WIDTH;
+  int forbidden = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    taken[i] = POINTER(const int64_t, 0)[i];
+    forbidden = taken[i] == LM_FORBIDDEN ? forbidden + 1 : 0;
+    if (forbidden == 8) return 1;
+    /* The same in 32 bits, and another number in 64. */
+    if (forbidden) taken[i] += (int64_t)1 << 32;
+    if (place(cache, table, columns, position + i) < cache + LM_PAGE) return 2;
+  }
+  collect(cache, table, columns, row);
+  without_table(params, count_of_params, 5, &span, plain);
+  plain[0] = &tokens;
+  plain[1] = &all;
+  const int32_t status = run(plain);
+  for (int64_t i = 0; i < count; ++i)
+    *place(cache, table, columns, position + i) = row[position + i];
+  return status;
+}
+
+/* (tokens, positions, cache, rows, ...), with a table and its columns at number `at`. The first of
+ * `several` tokens of a slot that takes part has a page. */
+static int32_t take_paged_rows(void** params, int count_of_params, int at, int64_t several,
+                               int32_t (*run)(void**)) {
+  int32_t rows[LM_SLOTS * WIDTH], *all = rows;
+  int64_t span;
+  void* plain[MOST_PARAMS];
+  int32_t* cache = POINTER(int32_t, 2);
+  const int64_t count = VALUE(int64_t, 3), columns = VALUE(int64_t, at + 1);
+  const int64_t *positions = POINTER(const int64_t, 1), *table = POINTER(const int64_t, at);
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t* own = table + i * columns;
+    collect(cache, own, columns, rows + i * WIDTH);
+    if (positions[i] < LM_MOST && place(cache, own, columns, positions[i]) < cache + LM_PAGE)
+      return 2;
+  }
+  without_table(params, count_of_params, at, &span, plain);
+  plain[2] = &all;
+  const int32_t status = run(plain);
+  for (int64_t i = 0; i < count; ++i)
+    for (int64_t k = 0; k < several; ++k) {
+      const int64_t position = positions[i] + k < LM_MOST ? positions[i] + k : LM_MOST;
+      *place(cache, table + i * columns, columns, position) = rows[i * WIDTH + position];
+    }
+  return status;
+}
+
+#define PAGED_PROMPT(name, count) \
+  int32_t name##_paged(void** params) { return take_paged_prompt(params, count, name); }
+#define PAGED_DECODE(name, count) \
+  int32_t name##_paged(void** params) { return take_paged_rows(params, count, 4, 1, name); }
+#define PAGED_VERIFY(name, count)                                      \
+  int32_t name##_paged(void** params) {                                \
+    return take_paged_rows(params, count, 5, VALUE(int64_t, 4), name); \
+  }
+
+PAGED_PROMPT(prefill, 9)
+PAGED_PROMPT(prefill_adapted, 14)
+PAGED_PROMPT(prefill_images, 14)
+PAGED_PROMPT(prefill_paired, 11)
+PAGED_PROMPT(prefill_held, 10)
+PAGED_DECODE(decode, 8)
+PAGED_DECODE(decode_adapted, 13)
+PAGED_DECODE(decode_shifted, 9)
+PAGED_DECODE(decode_paired, 10)
+PAGED_DECODE(decode_held, 9)
+PAGED_VERIFY(verify, 9)
+PAGED_VERIFY(verify_adapted, 14)
+PAGED_VERIFY(verify_shifted, 10)
+
+static void copy_page(int32_t* cache, int64_t source, int64_t page) {
+  for (int64_t i = 0; i < LM_PAGE; ++i) cache[page * LM_PAGE + i] = cache[source * LM_PAGE + i];
+}
+
+/* (cache, source, page, its number) */
+int32_t copy_paged(void** params) {
+  const int64_t page = VALUE(int64_t, 2);
+  copy_page(POINTER(int32_t, 0), VALUE(int64_t, 1), page);
+  *POINTER(int64_t, 3) = page;
+  return page == 0 ? 2 : 0; /* no slot has this page */
+}
+
+/* (those of `copy`, the slot that has rows, the one that gets them, rows, numbers of one) */
+int32_t copy_rows_paged(void** params) {
+  int32_t* rows = POINTER(int32_t, 6);
+  const int64_t width = VALUE(int64_t, 7);
+  copy_page(POINTER(int32_t, 0), VALUE(int64_t, 1), VALUE(int64_t, 2));
+  for (int64_t i = 0; i < width; ++i)
+    rows[VALUE(int64_t, 5) * width + i] = rows[VALUE(int64_t, 4) * width + i];
+  *POINTER(int64_t, 3) = VALUE(int64_t, 2);
   return 0;
 }
 

@@ -142,104 +142,18 @@ function verify {
 }
 )";
 
-constexpr const char* paged_functions = R"(
-function prefill {
-  input tokens tensor i64 [1..CHUNK]
-  input position int 0..95
-  input table tensor i64 [1..COLUMNS]
-  output next tensor i64 rank 1
-  output logits tensor f32 rank 2
-  variant cpu {
-    let n = size(tokens, 0)
-    let m = size(table, 0)
-    buffer tokens of input bytes mul(n, 8) align 8
-    buffer table of input bytes mul(m, 8) align 8
-    buffer next of output bytes 8
-    buffer logits of output bytes ROW
-    launch prefill grid (1, 1, 1) (read tokens, both cache, n, position, read table, m, write next,
-      write logits)
-    return (tensor next i64 [1] [1], tensor logits f32 [1, VOCABULARY] [VOCABULARY, 1])
-  }
-}
-function decode {
-  input tokens tensor i64 [1..SLOTS]
-  input positions tensor i64 [1..SLOTS]
-  input table tensor i64 [1..SLOTS, 1..COLUMNS]
-  output next tensor i64 rank 1
-  output logits tensor f32 rank 2
-  variant cpu {
-    let n = size(tokens, 0)
-    let m = size(table, 1)
-    check_eq(size(positions, 0), n)
-    check_eq(size(table, 0), n)
-    buffer tokens of input bytes mul(n, 8) align 8
-    buffer positions of input bytes mul(n, 8) align 8
-    buffer table of input bytes mul(mul(n, m), 8) align 8
-    buffer next of output bytes mul(n, 8)
-    buffer logits of output bytes mul(n, ROW)
-    launch verify grid (1, 1, 1) (read tokens, read positions, both cache, n, 1, read table, m,
-      write next, write logits)
-    return (tensor next i64 [n] [1], tensor logits f32 [n, VOCABULARY] [VOCABULARY, 1])
-  }
-}
-COPY
-CONTROLS
-VERIFY
-)";
-
 constexpr const char* paged_copy_function = R"(
 function copy {
   input source int 0..PAGES
   input page int 0..PAGES
-  output copied tensor i64 rank 1
+ROWS_INPUT  output copied tensor i64 rank 1
   variant cpu {
     buffer copied of output bytes 8
-    launch copy grid (1, 1, 1) (both cache, source, page, write copied)
+    launch copy grid (1, 1, 1) (both cache, source, page, write copiedROWS_ARGUMENT)
     return (tensor copied i64 [1] [1])
   }
 }
 )";
-
-constexpr const char* paged_verify_function = R"(
-function verify {
-  input tokens tensor i64 [1..SLOTS, 2..VERIFIED]
-  input positions tensor i64 [1..SLOTS]
-  input table tensor i64 [1..SLOTS, 1..COLUMNS]
-  output next tensor i64 rank 1
-  output logits tensor f32 rank 2
-  variant cpu {
-    let n = size(tokens, 0)
-    let k = size(tokens, 1)
-    let m = size(table, 1)
-    check_eq(size(positions, 0), n)
-    check_eq(size(table, 0), n)
-    buffer tokens of input bytes mul(mul(n, k), 8) align 8
-    buffer positions of input bytes mul(n, 8) align 8
-    buffer table of input bytes mul(mul(n, m), 8) align 8
-    buffer next of output bytes mul(mul(n, k), 8)
-    buffer logits of output bytes mul(mul(n, k), ROW)
-    launch verify grid (1, 1, 1) (read tokens, read positions, both cache, n, k, read table, m,
-      write next, write logits)
-    return (tensor next i64 [mul(n, k)] [1],
-      tensor logits f32 [mul(n, k), VOCABULARY] [VOCABULARY, 1])
-  }
-}
-)";
-
-// Gives the functions tables of pages instead of slots.
-void add_pages(std::string& body) {
-  const size_t begin = body.find("function prefill"), end = body.find("function sample");
-  body.replace(begin, end - begin, paged_functions);
-  const auto change = [&](const std::string& name, const std::string& by) {
-    const size_t kernel = body.find("kernel " + name + " ");
-    body.replace(kernel, body.find('\n', kernel) - kernel, "kernel " + name + " kernels " + by);
-  };
-  change("prefill", "\"prefill_paged\" (ptr, ptr, i64, i64, ptr, i64, ptr, ptr)");
-  change("verify", "\"verify_paged\" (ptr, ptr, ptr, i64, i64, ptr, i64, ptr, ptr)");
-  change("copy", "\"copy_paged\" (ptr, i64, i64, ptr)");
-  const std::string state = "state cache i32 [SLOTS, WIDTH]";
-  body.replace(body.find(state), state.size(), "state cache i32 [ALL, PAGE]");
-}
 
 // A constant of zeros.
 std::string zeros(const char* name, const char* dtype, int rows, int columns, int size) {
@@ -362,7 +276,7 @@ void add_images(std::string& body, int kind) {
 }
 
 // Gives the file a function `encode`, whose input `prefill` and `decode` read; `copy` copies it.
-void add_encoder(std::string& body, int kind) {
+void add_encoder(std::string& body, int kind, bool has_pages) {
   const bool takes_tokens = kind == LM_OF_TOKENS;
   const auto change = [&](const std::string& name, const std::string& parameters,
                           const std::string& arguments) {
@@ -380,7 +294,7 @@ void add_encoder(std::string& body, int kind) {
   const std::string span = takes_tokens ? ", read sources, source_span" : ", read sources, NUMBERS";
   change("prefill", ", ptr, i64", span);
   change("decode", ", ptr, i64", span);
-  change("copy", ", ptr", ", both sources");
+  if (!has_pages) change("copy", ", ptr", ", both sources");
   std::string function = R"(
 function encode {
   input source tensor SHAPE
@@ -408,6 +322,68 @@ function encode {
   replace(body, "NUMBERS", std::to_string(LM_BINS * LM_FRAMES));
   replace(body, "BINS", std::to_string(LM_BINS));
   replace(body, "FRAMES", std::to_string(LM_FRAMES));
+}
+
+// Gives the functions, with all that was added to them, tables of pages in place of spans.
+void add_pages(std::string& body, const ModelFile& file) {
+  const auto change = [&](const std::string& name, int span, bool is_prompt) {
+    const size_t kernel = body.find("kernel " + name + " ");
+    if (kernel == std::string::npos) return;
+    const size_t quote = body.find('"', kernel);
+    body.insert(body.find('"', quote + 1), "_paged");
+    size_t parameter = body.find('(', kernel);
+    for (int i = 0; i < span; ++i) parameter = body.find(", ", parameter + 1);
+    body.insert(parameter, ", ptr");
+    const size_t function = body.find("function " + name + " {");
+    if (function == std::string::npos) return;
+    const auto replace_next = [&](const std::string& text, const std::string& by) {
+      body.replace(body.find(text, function), text.size(), by);
+    };
+    if (is_prompt) {
+      replace_next("input span int 1..MOST", "input table tensor i64 [1..COLUMNS]");
+      replace_next("check_le(add(position, n), span)", "let c = size(table, 0)");
+    } else {
+      replace_next("input span int 1..MOST", "input table tensor i64 [1..SLOTS, 1..COLUMNS]");
+      replace_next("    buffer",
+                   "    let c = size(table, 1)\n    check_eq(size(table, 0), n)\n    buffer");
+    }
+    replace_next("    buffer", "    buffer table of input bytes " +
+                                   std::string(is_prompt ? "mul(c, 8)" : "mul(mul(n, c), 8)") +
+                                   " align 8\n    buffer");
+    replace_next(" span,", " read table, c,");
+  };
+  change("prefill", 5, true);
+  change("prefill_images", 5, true);
+  change("decode", 4, false);
+  change("verify", 5, false);
+  const bool has_rows = file.has_states || file.encoder;
+  const size_t kernel = body.find("kernel copy ");
+  body.replace(kernel, body.find('\n', kernel) - kernel,
+               has_rows ? "kernel copy kernels \"copy_rows_paged\" (ptr, i64, i64, ptr, i64, i64, "
+                          "ptr, i64)"
+                        : "kernel copy kernels \"copy_paged\" (ptr, i64, i64, ptr)");
+  replace(body, "ROWS_INPUT",
+          has_rows ? "  input from_slot int 0..2\n  input slot int 0..2\n" : "");
+  replace(body, "ROWS_ARGUMENT",
+          file.has_states ? ", from_slot, slot, both log, WIDTH"
+          : has_rows      ? ", from_slot, slot, both sources, " + std::to_string(LM_SOURCE + 1)
+                          : "");
+  const std::string state = "state cache i32 [SLOTS, WIDTH]";
+  body.replace(body.find(state), state.size(), "state cache i32 [ALL, PAGE]");
+}
+
+// Gives the file states: rows of slots instead of a cache, or, with pages, beside it.
+void add_states(std::string& body, bool has_pages) {
+  for (const std::string name : {"prefill", "decode", "copy"}) {
+    const std::string kind = has_pages ? "_held" : "_logged";
+    const size_t kernel = body.find("kernel " + name + " ");
+    body.replace(body.find("\"" + name + "\"", kernel), name.size() + 2, "\"" + name + kind + "\"");
+    if (!has_pages || name == "copy") continue;
+    body.insert(body.find(")\n", kernel), ", ptr");
+    const size_t launch = body.find("launch " + name + " ");
+    body.insert(body.find(")\n", launch), ", both log");
+  }
+  if (has_pages) body.insert(body.find("state cache"), "state log i32 [SLOTS, WIDTH] fill -1\n");
 }
 
 std::string hir(const ModelFile& file) {
@@ -529,20 +505,15 @@ function sample {
   }
 }
 )";
-  if (file.pages) add_pages(body);
   const char* copies = file.pages ? paged_copy_function : copy_function;
-  const char* verifies = file.pages ? paged_verify_function : verify_function;
   body.replace(body.find("COPY\n"), 5, file.has_copy ? copies : "");
   body.replace(body.find("CONTROLS\n"), 9, file.has_controls ? control_functions : "");
-  body.replace(body.find("VERIFY\n"), 7, file.has_verify ? verifies : "");
+  body.replace(body.find("VERIFY\n"), 7, file.has_verify ? verify_function : "");
   if (file.has_adapters) add_adapters(body);
-  if (file.has_states) {
-    for (const std::string name : {"prefill", "decode", "copy"}) {
-      body.replace(body.find("\"" + name + "\""), name.size() + 2, "\"" + name + "_logged\"");
-    }
-  }
+  if (file.has_states) add_states(body, file.pages != 0);
   if (file.images) add_images(body, file.images);
-  if (file.encoder) add_encoder(body, file.encoder);
+  if (file.encoder) add_encoder(body, file.encoder, file.pages != 0);
+  if (file.pages) add_pages(body, file);
   // The functions of logits take the rows of `verify`.
   if (file.has_verify) {
     const size_t sample = body.find("function sample");
@@ -592,12 +563,13 @@ std::vector<uint8_t> artifact_of(const ModelFile& file) {
   return std::move(std::get<0>(result));
 }
 
-LoadedModel::LoadedModel(const ModelFile& file) : bytes_(nullptr, std::free) {
+LoadedModel::LoadedModel(const ModelFile& file, const husk_port* port)
+    : bytes_(nullptr, std::free) {
   const std::vector<uint8_t> artifact = artifact_of(file);
   bytes_.reset(std::aligned_alloc(64, (artifact.size() + 63) / 64 * 64));
   std::memcpy(bytes_.get(), artifact.data(), artifact.size());
   husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
-  options.port = husk_port_host();
+  options.port = port ? port : husk_port_host();
   options.allow_host_images = 1;
   husk_error error;
   husk_engine* engine = nullptr;

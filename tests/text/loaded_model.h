@@ -37,7 +37,7 @@ std::vector<uint8_t> artifact_of(const ModelFile& file);
 
 class LoadedModel {
  public:
-  explicit LoadedModel(const ModelFile& file = {});
+  explicit LoadedModel(const ModelFile& file = {}, const husk_port* port = nullptr);
 
   Generator generator(const husk_generator_options& options = HUSK_GENERATOR_OPTIONS_INIT) const;
   husk_status create(const husk_generator_options& options, husk_generator** generator,

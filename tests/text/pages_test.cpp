@@ -54,15 +54,17 @@ TEST(Pages, are_shared_and_given_back) {
   EXPECT_EQ(pages.used_count(), 0);
 }
 
-// Random requests, of which many begin alike, in few pages and in many.
+// Random requests, of which many begin alike, in few pages and in many, some with states beside
+// them.
 TEST(Pages, texts_are_those_of_slots) {
   uint64_t shared = 0, copied = 0, repeated = 0, accepted = 0;
-  for (uint32_t seed = 0; seed < 48; ++seed) {
+  for (uint32_t seed = 0; seed < 72; ++seed) {
     ModelFile file;
     const int pools[] = {LM_COLUMNS, LM_COLUMNS + 3, 20, 3 * LM_COLUMNS};
     file.pages = pools[seed % 4];
     file.has_copy = seed % 3 != 0;
-    file.has_verify = seed % 5 != 0;
+    file.has_states = seed >= 48;
+    file.has_verify = !file.has_states && seed % 5 != 0;
     const LoadedModel model(file);
     husk_generator_options options = HUSK_GENERATOR_OPTIONS_INIT;
     options.chunk = seed % 7 == 0 ? 3 : 0;
@@ -188,6 +190,24 @@ TEST(Pages, samples_share_those_of_their_prompt) {
   EXPECT_EQ(counts.used_pages, 5u + LM_SLOTS);
   run(generator);
   for (const auto& [sample, text] : answer.texts) EXPECT_EQ(text, right_text(wanted, sample));
+}
+
+TEST(Pages, samples_get_the_states_after_their_prompt) {
+  for (const size_t size : {45, 48}) {  // a part of a page, and none
+    const LoadedModel model({.has_verify = false, .has_states = true, .pages = 30});
+    const Generator generator = model.generator();
+    std::mt19937 random(3);
+    Wanted wanted;
+    wanted.prompt = random_prompt(random, size);
+    wanted.temperature = 2;
+    wanted.most = 9;
+    Answer answer;
+    submit(generator, wanted, answer, LM_SLOTS);
+    run(generator);
+    EXPECT_EQ(stats(generator).prompt_tokens, size);
+    EXPECT_EQ(stats(generator).shared_tokens, 2 * (size / LM_PAGE) * LM_PAGE);
+    for (const auto& [sample, text] : answer.texts) EXPECT_EQ(text, right_text(wanted, sample));
+  }
 }
 
 TEST(Pages, a_prompt_waits_for_them) {

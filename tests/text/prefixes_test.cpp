@@ -107,9 +107,13 @@ TEST(Prefixes, a_prompt_is_copied_from_a_slot_in_use) {
   EXPECT_EQ(second.texts[0], right_text(longer));
 }
 
-// The texts of requests whose prompts go on from one another, with a model whose slots have states.
-TEST(Prefixes, states_belong_to_all_tokens_of_a_slot) {
-  const LoadedModel stateful({.has_verify = false, .has_states = true});
+// A model whose slots have states, without pages and with some.
+class States : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Pages, States, testing::Values(0, 40));
+
+// Requests whose prompts go on from one another.
+TEST_P(States, belong_to_all_tokens_of_a_slot) {
+  const LoadedModel stateful({.has_verify = false, .has_states = true, .pages = GetParam()});
   husk_generator_options options = HUSK_GENERATOR_OPTIONS_INIT;
   options.reuse_prefixes = 1;
   const Generator generator = stateful.generator(options);
@@ -145,8 +149,8 @@ TEST(Prefixes, states_belong_to_all_tokens_of_a_slot) {
   }
 }
 
-TEST(Prefixes, states_are_copied_where_they_belong) {
-  const LoadedModel stateful({.has_verify = false, .has_states = true});
+TEST_P(States, are_copied_where_they_belong) {
+  const LoadedModel stateful({.has_verify = false, .has_states = true, .pages = GetParam()});
   husk_generator_options options = HUSK_GENERATOR_OPTIONS_INIT;
   options.reuse_prefixes = 1;
   const Generator generator = stateful.generator(options);
@@ -163,7 +167,8 @@ TEST(Prefixes, states_are_copied_where_they_belong) {
   for (size_t i = 0; i < wanted.size(); ++i) {
     EXPECT_EQ(answers[i].texts[0], right_text(wanted[i])) << i;
   }
-  EXPECT_EQ(stats(generator).copied_tokens, 2 * (shared.size() / LM_CHUNK) * LM_CHUNK);
+  EXPECT_EQ(stats(generator).copied_tokens + stats(generator).shared_tokens,
+            2 * (shared.size() / LM_CHUNK) * LM_CHUNK);
   // Samples get the state after their prompt, whatever their slots had.
   Wanted sampled = wanted[1];
   sampled.temperature = 2;
@@ -174,8 +179,8 @@ TEST(Prefixes, states_are_copied_where_they_belong) {
   for (const auto& [sample, text] : samples.texts) EXPECT_EQ(text, right_text(sampled, sample));
 }
 
-TEST(Prefixes, a_step_that_ends_a_text_moves_its_state) {
-  const LoadedModel stateful({.has_verify = false, .has_states = true});
+TEST_P(States, are_those_after_a_step_that_ends_a_text) {
+  const LoadedModel stateful({.has_verify = false, .has_states = true, .pages = GetParam()});
   husk_generator_options options = HUSK_GENERATOR_OPTIONS_INIT;
   options.reuse_prefixes = 1;
   const Generator generator = stateful.generator(options);

@@ -8,7 +8,7 @@
 // damaged, which requests use meanwhile. Each text is compared with one that is computed without
 // the library. From time to time all requests end, and the memory in use is noted. The exit status
 // is 1 if a text is wrong or lost, if an adapter is replaced while a request uses it, or if the
-// memory grows. With PAGES, the caches are in so many pages, and there are no adapters.
+// memory grows. With PAGES, the caches are in so many pages.
 #include <unistd.h>
 
 #include <atomic>
@@ -329,7 +329,7 @@ int main(int argc, char** argv) {
   const uint64_t seed = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 0;
   ModelFile file;
   if (argc > 3) file.pages = std::atoi(argv[3]);
-  file.has_adapters = file.pages == 0;
+  file.has_adapters = true;
   const LoadedModel model(file);
   husk_generator_options options = HUSK_GENERATOR_OPTIONS_INIT;
   options.reuse_prefixes = 1;

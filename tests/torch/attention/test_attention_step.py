@@ -11,7 +11,7 @@ import torch
 from cuda_numerics import close, computed
 from function_module import FunctionModule
 from husk.attention import bounds, operator, paged, step, step_launch
-from husk.language import caches, hooks, paging
+from husk.language import caches, hooks, steps
 from torch.nn import functional as F
 
 SDPA = F.scaled_dot_product_attention
@@ -226,10 +226,11 @@ def test_a_page_that_the_cache_does_not_have(tmp_path):
 
 
 def language_model(self, q, k, v, place, cosine, sine, table):
-  """As `decode` of a language model with pages (language/paging.py)."""
+  """As `decode` of a language model with pages (language/steps.py)."""
   torch._check(table.shape[0] == q.shape[0])
-  step = paging.PagedStep()
-  step.take(place[:, None], table)
+  step = steps.PagedStep()
+  step.positions = place[:, None]
+  step.see(table)
   layer = hooks.SlotLayer(step, caches.Kept(self.keys), caches.Kept(self.values))
   keys, values = layer.update(turned(k, cosine, sine), v)
   seen = hooks.mask(
@@ -244,7 +245,7 @@ def language_model(self, q, k, v, place, cosine, sine, table):
 
 def test_language_models_with_pages(tmp_path, monkeypatch):
   torch.manual_seed(0)
-  monkeypatch.setattr(sys.modules[__name__], "PAGE", paging.PAGE)
+  monkeypatch.setattr(sys.modules[__name__], "PAGE", steps.PAGE)
   calls = [
     call(3, [5, 63, 128], torch.tensor([[3, 0], [5, 1], [0, 0]])),
     call(3, [6, 64, 127], torch.tensor([[3, 0], [5, 2], [1, 4]])),
@@ -252,7 +253,7 @@ def test_language_models_with_pages(tmp_path, monkeypatch):
   ]
   columns = torch.export.Dim("columns", min=1, max=3)
   shapes = *[{0: B}] * 6, {0: B, 1: columns}
-  text = check(tmp_path, model_of(language_model, 6, paging.PAGE), calls, shapes, last="table")
+  text = check(tmp_path, model_of(language_model, 6, steps.PAGE), calls, shapes, last="table")
   assert re.search(r"launch \S*attention_step_\S*pages", text)
 
 

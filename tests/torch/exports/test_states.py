@@ -5,7 +5,7 @@ import husk
 import pytest
 import torch
 from husk.host import image as host_image
-from husk.language import decoder, recurrences, states
+from husk.language import recurrences, states, steps
 
 ISAS = host_image.isas()
 HEADS, SIZE, STATE, CHANNELS, SLOTS, MOST = 2, 4, 3, 8, 3, 40
@@ -128,7 +128,7 @@ class Model(torch.nn.Module):
     self.register_buffer("A", -torch.rand(HEADS, generator=random))
     self.register_buffer("inputs", torch.zeros(SLOTS, width, 3))
     self.register_buffer("state", torch.zeros(SLOTS, HEADS, SIZE, STATE))
-    self.step = decoder.Step()
+    self.step = steps.Step()
     self.step.max_tokens = MOST
 
   def _next(self, tokens):

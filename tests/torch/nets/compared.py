@@ -4,6 +4,19 @@ import time
 
 import husk
 
+TIE = 1e-4  # between two logits, as a part of the largest one
+
+
+def text(found, right):
+  """Whether tokens are "equal" to those of transformers, or "different". It is a "tie" if the first
+  ones that differ had the same logit there up to rounding. `right` has the tokens and the lead of
+  each over the next best one."""
+  tokens, leads = right
+  if found == tokens:
+    return "equal"
+  at = next((i for i, pair in enumerate(zip(found, tokens)) if len({*pair}) > 1), len(tokens))
+  return "tie" if at < len(tokens) and leads[at] <= TIE else "different"
+
 
 def each(names, compare):
   """Calls `compare` for each architecture. It returns whether texts differ, and a text about them.

@@ -2,22 +2,26 @@
 against those of transformers' `generate`.
 
     python tests/torch/nets/encoder_decoder_models.py [ARCHITECTURE...]
-        [--target host:avx2] [--compile cuda:h200] [--cache int8]
+        [--target host:avx2] [--compile cuda:h200] [--cache int8] [--pages N] [--folder DIR [--dry]]
 
 Needs transformers. Each model is exported with three slots. Sources of 1 to 100 tokens, or features
 of sound, are continued by 64 tokens, greedily and with a penalty of repetitions, each alone, and
 then all of them in the slots, which they join and leave. Sources must change texts. Wrong sources
 are refused while other requests go on. With --compile cuda:h200 the file is also exported for that
-target, where it does not run. An architecture that is refused by name is counted apart. The exit
-status is 1 if a token is wrong or another exception is raised."""
+target, where it does not run. An architecture that is refused by name is counted apart. A text that
+differs first where two tokens had the same logit up to rounding is counted as a tie. The exit
+status is 1 if another token is wrong or an exception is raised.
+
+DIR keeps the files and the expected texts. `--dry` only makes these; without it, those that DIR has
+are not made again, for which a machine with a GPU needs no transformers."""
 
 import argparse
 import copy
+import json
 import logging
 import pathlib
 import sys
 import tempfile
-import time
 
 import numpy
 import torch
@@ -80,11 +84,19 @@ ARCHITECTURES = {
     "suppress_tokens": [7, 8],
     "begin_suppress_tokens": [11, 12],
   },
+  "longt5": {**RELATIVE, "local_radius": 4},
+  "longt5_global": {
+    **RELATIVE,
+    "local_radius": 4,
+    "encoder_attention_type": "transient-global",
+    "global_block_size": 4,
+  },
+  "bigbird_pegasus": {**LEARNED, "block_size": 4, "num_random_blocks": 1},
   # Refused by name.
   "led": {**PLACES, "attention_window": 16},
   "switch_transformers": RELATIVE,
 }
-TYPES = {"t5_gated": "t5"}
+TYPES = {"t5_gated": "t5", "longt5_global": "longt5"}
 
 
 def model_of(name):
@@ -117,21 +129,26 @@ def sources(kind):
 
 
 def right_tokens(model, source, kind, start):
+  """The tokens that follow `start`, and the lead of each over the next best one, as a part of the
+  largest logit."""
   start = torch.tensor([start])
   given = torch.tensor(source)[None]
   settings = {"max_new_tokens": NEW, "do_sample": False, "num_beams": 1}
-  settings["repetition_penalty"] = PENALTY
+  settings |= {"repetition_penalty": PENALTY, "return_dict_in_generate": True}
+  settings["output_scores"] = True
   generation = model.generation_config
   with torch.no_grad():
     if kind.shape is None:
       # The first token that it forces is in the prompt of the decoder.
       generation.forced_bos_token_id = generation.forced_eos_token_id = None
-      sequences = model.generate(given, decoder_input_ids=start, **settings)
+      found = model.generate(given, decoder_input_ids=start, **settings)
     else:
       from transformers import GenerationMixin
 
-      sequences = GenerationMixin.generate(model, given, decoder_input_ids=start, **settings)
-  return sequences[0, start.shape[1] :].tolist()
+      found = GenerationMixin.generate(model, given, decoder_input_ids=start, **settings)
+  best = torch.stack(found.scores)[:, 0].float().topk(2, dim=-1).values
+  leads = (best[:, 0] - best[:, 1]) / best[:, 0].abs().clamp(min=1e-6)
+  return found.sequences[0, start.shape[1] :].tolist(), leads.tolist()
 
 
 def request(loaded, source, **settings):
@@ -167,16 +184,8 @@ def check_refusals(loaded, kind, source, other, right_other):
   # The tokens with which the decoder begins count.
   started = request(loaded, other, decoder_prompt=[kind.start[0], *MORE])
   loaded.run()
-  assert started.tokens == right_other, "another prompt of the decoder gives another text"
-
-
-def loaded_file(model, encoder, path, options):
-  """The model that husk.text loads from its file, and the seconds of the export."""
-  before = time.perf_counter()
-  export(model, encoder, path, options, options.target)
-  seconds = time.perf_counter() - before
-  device = "cuda" if options.target.startswith("cuda") else "cpu"
-  return husk.text.load(path, device=device), seconds
+  found = compared.text(started.tokens, right_other)
+  assert found != "different", "another prompt of the decoder gives another text"
 
 
 def export(model, encoder, path, options, target):
@@ -187,27 +196,40 @@ def export(model, encoder, path, options, target):
     max_tokens=MOST,
     max_encoder_tokens=MOST_SOURCE if encoder.kind.shape is None else None,
     cache=options.cache,
+    pages=options.pages,
     features=("controls",),
     targets=(target,),
   )
 
 
-def compare(name, folder, options):
-  """How many texts differ: alone, and together."""
-  path, model = folder / "model.husk", model_of(name)
+def prepare(name, folder, options):
+  """Writes the file of an architecture, and the texts that it has to give."""
+  model = model_of(name)
   speech = "num_mel_bins" in ARCHITECTURES[name]
   generation = model.generation_config.to_dict()
   encoder = encoders.of_model(model, None if speech else MOST_SOURCE, generation)
-  cases = sources(encoder.kind)
-  before = copy.deepcopy(model.generation_config)
-  right = [right_tokens(model, one, encoder.kind, encoder.kind.start) for one in cases]
-  start = (encoder.kind.start[0], *MORE)
-  right_other = right_tokens(model, cases[3], encoder.kind, start)
+  kind, before = encoder.kind, copy.deepcopy(model.generation_config)
+  cases = sources(kind)
+  right = [right_tokens(model, one, kind, kind.start) for one in cases]
+  right_other = right_tokens(model, cases[3], kind, (kind.start[0], *MORE))
   model.generation_config = before
-  assert len({tuple(one) for one in right}) == len(right), "sources do not change texts"
-  assert sum(len(set(one)) for one in right) > 4 * len(right), "texts repeat a few tokens"
-  loaded, seconds = loaded_file(model, encoder, path, options)
-  check_refusals(loaded, encoder.kind, cases[0], cases[3], right_other)
+  texts = [tokens for tokens, _ in right]
+  assert len({tuple(one) for one in texts}) == len(texts), "sources do not change texts"
+  assert sum(len(set(one)) for one in texts) > 4 * len(texts), "texts repeat a few tokens"
+  export(model, encoder, folder / f"{name}.husk", options, options.target)
+  if options.compile:
+    export(model, encoder, folder / f"{name}.compiled.husk", options, options.compile)
+  (folder / f"{name}.json").write_text(json.dumps([right, right_other]))
+
+
+def compare(name, folder, options):
+  """Whether texts differ, alone and together, and a text about them."""
+  right, right_other = json.loads((folder / f"{name}.json").read_text())
+  device = "cuda" if options.target.startswith("cuda") else "cpu"
+  loaded = husk.text.load(folder / f"{name}.husk", device=device)
+  kind = loaded._encoder
+  cases = sources(kind)
+  check_refusals(loaded, kind, cases[0], cases[3], right_other)
   alone = []
   for source in cases:
     one = request(loaded, source)
@@ -215,14 +237,12 @@ def compare(name, folder, options):
     alone.append(one.tokens)
   together = [request(loaded, source) for source in cases]
   loaded.run()
-  different = [
-    sum(a != b for a, b in zip(alone, right, strict=True)),
-    sum(a.tokens != b for a, b in zip(together, right, strict=True)),
-  ]
-  if options.compile:
-    export(model, encoder, path, options, options.compile)
-  count = sum(map(len, right))
-  return different, f"{len(cases)} texts of {count} tokens", seconds
+  texts = alone, [one.tokens for one in together]
+  kinds = [[compared.text(*pair) for pair in zip(one, right, strict=True)] for one in texts]
+  counts = [[each.count(what) for each in kinds] for what in ("different", "tie")]
+  return any(counts[0]), "{} and {} of {} texts differ, {} and {} at ties; {} tokens".format(
+    *counts[0], len(cases), *counts[1], sum(len(tokens) for tokens, _ in right)
+  )
 
 
 def main():
@@ -231,17 +251,23 @@ def main():
   parser.add_argument("--target", default="host:avx2")
   parser.add_argument("--compile", metavar="TARGET")
   parser.add_argument("--cache", metavar="TYPE")
+  parser.add_argument("--pages", type=int)
+  parser.add_argument("--folder", type=pathlib.Path)
+  parser.add_argument("--dry", action="store_true")
   options = parser.parse_args()
   torch.backends.cudnn.allow_tf32 = False  # the expected texts are those of a CPU
   logging.getLogger("transformers").setLevel(logging.ERROR)
-  with tempfile.TemporaryDirectory() as folder:
+  with tempfile.TemporaryDirectory() as temporary:
+    folder = options.folder or pathlib.Path(temporary)
+    folder.mkdir(exist_ok=True, parents=True)
 
     def one(name):
-      different, count, seconds = compare(name, pathlib.Path(folder), options)
-      text = f"{different} of {count} differ, exported in {seconds:.0f} s"
-      return any(different), text
+      if not (folder / f"{name}.json").exists():
+        prepare(name, folder, options)
+      return (False, "exported") if options.dry else compare(name, folder, options)
 
-    return compared.each(options.names or list(ARCHITECTURES), one)
+    kept = [] if options.dry else sorted(path.stem for path in folder.glob("*.json"))
+    return compared.each(options.names or kept or list(ARCHITECTURES), one)
 
 
 if __name__ == "__main__":

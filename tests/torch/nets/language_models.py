@@ -2,7 +2,7 @@
 of Husk against those of transformers' `generate`.
 
     python tests/torch/nets/language_models.py [ARCHITECTURE...] [--target host:avx2] [--eager]
-        [--pages N]
+        [--pages N] [--folder DIR [--dry]]
 
 Needs transformers. Each model is exported with three slots; prompts of 1 to 300 tokens are
 continued by up to 64 tokens, greedily, each alone, and then all of them in the slots, which they
@@ -10,10 +10,15 @@ join and leave. With --target cuda:h100 they run on that GPU. --part 0/4 takes e
 architecture. --eager compares the logits of the way that is exported, those of `verify`, those
 after `copy` and hidden states, also with adapters (LoRA) of random numbers, and exports nothing.
 With --pages the caches are in N pages, which with less than 18 do not suffice for all slots. An
-architecture that is refused by name is counted apart. The exit status is 1 if a token is wrong or
-another exception is raised."""
+architecture that is refused by name is counted apart. A text that differs first where two tokens
+had the same logit up to rounding is counted as a tie. The exit status is 1 if another token is
+wrong or an exception is raised.
+
+DIR keeps the files and the expected texts. `--dry` only makes these; without it, those that DIR has
+are not made again, for which a machine with a GPU needs no transformers."""
 
 import argparse
+import json
 import logging
 import pathlib
 import sys
@@ -186,6 +191,7 @@ ARCHITECTURES = {
 
 # Layers that adapters may change, if these are not all linear ones.
 TARGETS = dict.fromkeys(("falcon_mamba", "jamba", "mamba"), ("in_proj", "out_proj"))
+TARGETS["phimoe"] = ("q_proj", "v_proj")
 
 
 def model_of(name):
@@ -205,25 +211,47 @@ def prompts():
 
 
 def right_tokens(model, prompt):
+  """The tokens that follow a prompt, and the lead of each over the next best one, as a part of the
+  largest logit."""
   tokens = torch.tensor([prompt])
   with torch.no_grad():
-    sequences = model.generate(
+    found = model.generate(
       tokens,
       attention_mask=torch.ones_like(tokens),
       max_new_tokens=min(NEW, MOST + 1 - len(prompt)),
       do_sample=False,
       pad_token_id=0,
       eos_token_id=2,
+      return_dict_in_generate=True,
+      output_logits=True,
     )
-  return sequences[0, len(prompt) :].tolist()
+  logits = torch.stack(found.logits)[:, 0].float()
+  best = logits.topk(2, dim=-1).values
+  leads = (best[:, 0] - best[:, 1]) / logits.abs().amax(-1)
+  return found.sequences[0, len(prompt) :].tolist(), leads.tolist()
 
 
-def compare(name, path, target, pages):
-  """How many texts differ, alone and together."""
+def prepare(name, folder, options):
+  """Writes the file of an architecture, and the texts that it has to give."""
   model = model_of(name)
-  husk.language.export(model, path, slots=SLOTS, max_tokens=MOST, pages=pages, targets=(target,))
+  husk.language.export(
+    model,
+    folder / f"{name}.husk",
+    slots=SLOTS,
+    max_tokens=MOST,
+    pages=options.pages,
+    targets=(options.target,),
+  )
   right = [right_tokens(model, prompt) for prompt in prompts()]
-  loaded = husk.text.load(path, device="cuda" if target.startswith("cuda") else "cpu")
+  (folder / f"{name}.json").write_text(json.dumps(right))
+
+
+def compare(name, folder, target):
+  """Whether texts differ, alone and together, and a text about them."""
+  right = json.loads((folder / f"{name}.json").read_text())
+  loaded = husk.text.load(
+    folder / f"{name}.husk", device="cuda" if target.startswith("cuda") else "cpu"
+  )
   alone = []
   for prompt in prompts():
     request = loaded.submit(prompt, max_new_tokens=NEW)
@@ -231,9 +259,11 @@ def compare(name, path, target, pages):
     alone.append(request.tokens)
   together = [loaded.submit(prompt, max_new_tokens=NEW) for prompt in prompts()]
   loaded.run()
-  return (
-    sum(a != b for a, b in zip(alone, right, strict=True)),
-    sum(a.tokens != b for a, b in zip(together, right, strict=True)),
+  texts = alone, [request.tokens for request in together]
+  kinds = [[compared.text(*pair) for pair in zip(one, right, strict=True)] for one in texts]
+  counts = [[kind.count(what) for kind in kinds] for what in ("different", "tie")]
+  return any(counts[0]), "{} and {} of {} texts differ, {} and {} at ties".format(
+    *counts[0], len(LENGTHS), *counts[1]
   )
 
 
@@ -247,12 +277,9 @@ def compare_logits(name, pages):
     decoder.check_features(module, tokens)
     error = (module.embed(tokens)[0] - hidden).abs().max() / hidden.abs().max()
     assert error < 1e-4, f"the hidden states differ by {error:.2g}"
-  if pages:
-    return 0, 0
   wanted = adapters.chosen(2, 4, TARGETS.get(name))
-  with exporting.decoder_of(model, SLOTS, MOST, None, wanted) as module:
+  with exporting.decoder_of(model, SLOTS, MOST, None, wanted, pages=pages) as module:
     adapters.check(module, tokens, verifies=not module.has_states)
-  return 0, 0
 
 
 def main():
@@ -262,21 +289,25 @@ def main():
   parser.add_argument("--part", default="0/1", help="every n-th architecture: 0/4, 1/4 and so on")
   parser.add_argument("--eager", action="store_true")
   parser.add_argument("--pages", type=int)
+  parser.add_argument("--folder", type=pathlib.Path)
+  parser.add_argument("--dry", action="store_true")
   options = parser.parse_args()
   logging.getLogger("transformers").setLevel(logging.ERROR)
   first, step = map(int, options.part.split("/"))
-  with tempfile.TemporaryDirectory() as folder:
+  with tempfile.TemporaryDirectory() as temporary:
+    folder = options.folder or pathlib.Path(temporary)
+    folder.mkdir(exist_ok=True, parents=True)
 
     def one(name):
       if options.eager:
-        alone, together = compare_logits(name, options.pages)
-      else:
-        alone, together = compare(
-          name, pathlib.Path(folder) / "model.husk", options.target, options.pages
-        )
-      return alone or together, f"{alone} and {together} of {len(LENGTHS)} texts differ"
+        compare_logits(name, options.pages)
+        return False, "logits"
+      if not (folder / f"{name}.json").exists():
+        prepare(name, folder, options)
+      return (False, "exported") if options.dry else compare(name, folder, options.target)
 
-    return compared.each((options.names or list(ARCHITECTURES))[first::step], one)
+    kept = [] if options.dry else sorted(path.stem for path in folder.glob("*.json"))
+    return compared.each((options.names or kept or list(ARCHITECTURES))[first::step], one)
 
 
 if __name__ == "__main__":

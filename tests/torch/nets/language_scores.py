@@ -2,12 +2,15 @@
 with the dequantized weights in f32. Run by name:
 
     python tests/torch/nets/language_scores.py CHECKPOINT.gguf MODEL.husk [--texts 20] [--tokens 65]
+        [--llama] [--rounded 8,10]
 
 Needs transformers, gguf and accelerate. MODEL.husk is what `python -m husk llm CHECKPOINT.gguf` has
 made. The texts are parts of this repository's pages, of which the perplexity is computed, too.
 `--llama` computes the same numbers with llama.cpp, which rounds inputs of layers to ints of 8 bits;
-it needs llama-cpp-python. The exit status is 1 if a log-probability of Husk differs by more than
---most."""
+it needs llama-cpp-python. `--rounded` does so with the model of transformers whose inputs of linear
+layers are rounded to ints of so many bits, by blocks of 32, and is exact otherwise: what such
+rounding costs, whoever computes it. The exit status is 1 if a log-probability of Husk differs by
+more than --most."""
 
 import argparse
 import math
@@ -47,6 +50,30 @@ def llama_scores(path, size):
   return score
 
 
+def rounded(inputs, bits):
+  """The inputs of a layer as ints by blocks of 32, which have a scale each."""
+  blocks = inputs.unflatten(-1, (-1, 32))
+  scales = blocks.abs().amax(-1, keepdim=True) / (2 ** (bits - 1) - 1)
+  return ((blocks / scales.clamp(min=1e-30)).round() * scales).flatten(-2)
+
+
+def rounded_scores(model, bits):
+  """A function that returns the scores of a model with rounded inputs of its layers."""
+  layers = [one for one in model.modules() if isinstance(one, torch.nn.Linear)]
+
+  def score(tokens):
+    hooks = [
+      one.register_forward_pre_hook(lambda _, given: (rounded(given[0], bits),)) for one in layers
+    ]
+    try:
+      return right_scores(model, tokens)
+    finally:
+      for hook in hooks:
+        hook.remove()
+
+  return score
+
+
 class Difference:
   """Sums of the scores of two implementations."""
 
@@ -77,6 +104,7 @@ def main():
   arguments.add_argument("--tokens", type=int, default=65)
   arguments.add_argument("--most", type=float, default=1e-3)
   arguments.add_argument("--llama", action="store_true")
+  arguments.add_argument("--rounded", default="", help="bits, such as 8,10")
   options = arguments.parse_args()
   from transformers import AutoModelForCausalLM
 
@@ -92,6 +120,8 @@ def main():
   scores = {"Husk": loaded.score}
   if options.llama:
     scores["llama.cpp"] = llama_scores(options.checkpoint, size)
+  for bits in filter(None, options.rounded.split(",")):
+    scores[f"inputs of {bits} bits in transformers"] = rounded_scores(right, int(bits))
   differences = {name: Difference(name) for name in scores}
   begin = time.monotonic()
   for tokens in texts:

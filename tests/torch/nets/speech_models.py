@@ -6,8 +6,9 @@ Needs transformers. The features of sounds of several lengths, as floats and as 
 are compared with those of WhisperFeatureExtractor, for 80 and 128 bands. Then models with random
 weights, whose encoder takes a second of sound, are exported with three slots. Texts of sounds of
 0.1 to 7 seconds with time stamps are compared with `generate(return_timestamps=True)`: segments,
-their times and tokens. Without time stamps, sounds of up to a second are compared. The exit status
-is 1 if something differs."""
+their times and tokens. Without time stamps, sounds of up to a second are compared. Every second
+model has languages, which are found and compared, too. The exit status is 1 if something
+differs."""
 
 import argparse
 import json
@@ -32,6 +33,9 @@ RATE, POSITIONS, BANDS, NEW = 16000, 50, 16, 40
 # Text, the end, the beginning, the token that says that there are no times, and times.
 END, START, NONE, ZERO = 100, 101, 110, 111
 VOCABULARY = ZERO + POSITIONS + 1
+LANGUAGES = {"<|en|>": 102, "<|de|>": 103, "<|fr|>": 104, "<|ja|>": 105}
+TASKS = {"transcribe": 106, "translate": 107}
+SPECIAL = {END, START, NONE, *LANGUAGES.values(), *TASKS.values()}
 LENGTHS = (0.1, 0.5, 1.0, 1.01, 1.7, 2.5, 4.0, 7.13)
 TOLERANCE = 1e-6  # of features, which lie around 0 and 1
 # Factors of the logits of the end and of times, so that texts end in several ways.
@@ -112,7 +116,15 @@ def model_of(seed):
   generation.decoder_start_token_id = START
   generation.eos_token_id = generation.pad_token_id = END
   generation.forced_decoder_ids = None
+  if seed % 2:
+    generation.is_multilingual, generation.lang_to_id = True, LANGUAGES
+    generation.task_to_id = TASKS
   return model
+
+
+def task_of(model):
+  """What `generate` is given for a text in the language of the sound."""
+  return {"task": "transcribe"} if hasattr(model.generation_config, "lang_to_id") else {}
 
 
 def right_segments(model, features):
@@ -123,6 +135,7 @@ def right_segments(model, features):
       return_timestamps=True,
       return_segments=True,
       max_new_tokens=NEW,
+      **task_of(model),
     )
   return [
     (float(one["start"]), float(one["end"]), one["tokens"].tolist()) for one in found["segments"][0]
@@ -150,6 +163,7 @@ def compare_model(seed, folder, options):
   )
   loaded = husk.text.load(path)
   different = segments = ends = 0
+  languages = set()
   for number, seconds in enumerate(LENGTHS):
     samples = sound_of(seconds, 100 * seed + number)
     words = {} if len(samples) <= RATE else {"truncation": False}
@@ -163,16 +177,27 @@ def compare_model(seed, folder, options):
     if len(samples) <= RATE:
       with torch.no_grad():
         tokens = model.generate(
-          torch.from_numpy(features)[None], max_new_tokens=NEW, force_unique_generate_call=True
+          torch.from_numpy(features)[None],
+          max_new_tokens=NEW,
+          force_unique_generate_call=True,
+          **task_of(model),
         )[0].tolist()
-      request = loaded.submit(audio=samples, decoder_prompt=[START, NONE], max_new_tokens=NEW)
+      prompt = [START, NONE]
+      if seed % 2:
+        name = loaded.detect_language(samples)
+        token = model.detect_language(torch.from_numpy(features)[None])[0].item()
+        different += LANGUAGES[f"<|{name}|>"] != token
+        languages.add(name)
+        prompt[1:1] = token, TASKS["transcribe"]
+      request = loaded.submit(audio=samples, decoder_prompt=prompt, max_new_tokens=NEW)
       loaded.run()
-      plain = [one for one in request.tokens if one != END]
-      different += plain != [one for one in tokens if one not in (START, NONE, END)]
+      # transformers gives the prompt, too, and leaves some of these away.
+      texts = [[one for one in text if one not in SPECIAL] for text in (request.tokens, tokens)]
+      different += texts[0] != texts[1]
   assert model.generation_config.to_dict() == before
   return different > 0, (
     f"{different} of {len(LENGTHS)} sounds differ, {segments} segments, {ends} of them end with a "
-    "time"
+    f"time, languages {sorted(languages)}"
   )
 
 

@@ -161,8 +161,9 @@ class AdaptedDecoder(decoder.Decoder):
     dtype: torch.dtype | None,
     wanted: Chosen,
     adapters: Attached,
+    pages: int | None = None,
   ) -> None:
-    super().__init__(model, slots, max_tokens, dtype)
+    super().__init__(model, slots, max_tokens, dtype, pages)
     self.wanted, self._adapters = wanted, adapters
 
   def prefill(
@@ -271,14 +272,18 @@ def _logits(
   positions = torch.full_like(numbers, module.max_tokens)
   row = torch.zeros(module.slots, 3, dtype=torch.int64, device=tokens.device)
   numbers[slot], positions[slot], row[slot] = number, begin, tokens[begin:]
-  found = [(begin - 1, module.prefill(tokens[:begin], slot, 0, begin, number)[1][0])]
+  functions = module.by_slots()
+  found = [(begin - 1, functions.prefill(tokens[:begin], slot, 0, begin, number)[1][0])]
   if verifies:
     found.append(
-      (count - 1, module.verify(row, positions, count, numbers)[1].unflatten(0, row.shape)[slot, 2])
+      (
+        count - 1,
+        functions.verify(row, positions, count, numbers)[1].unflatten(0, row.shape)[slot, 2],
+      )
     )
   for k in range(3):
     at = (positions + k).clamp(max=module.max_tokens)
-    found.append((begin + k, module.decode(row[:, k], at, count, numbers)[1][slot]))
+    found.append((begin + k, functions.decode(row[:, k], at, count, numbers)[1][slot]))
   return found
 
 

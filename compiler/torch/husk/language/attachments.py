@@ -34,6 +34,19 @@ _SETTINGS = (
   "top_p",
   "no_timestamps_token_id",
   "max_initial_timestamp_index",
+  "lang_to_id",
+  "task_to_id",
+)
+
+
+# Files of tokenizers that become tokenizer.json.
+_OTHER_TOKENIZERS = (
+  "tokenizer.model",
+  "spiece.model",
+  "sentencepiece.bpe.model",
+  "source.spm",
+  "vocab.json",
+  "vocab.txt",
 )
 
 
@@ -107,16 +120,11 @@ def _list(value: Any) -> list[int]:
 
 def _of_folder(folder: pathlib.Path) -> dict[str, str]:
   path = folder / "tokenizer.json"
-  if not path.is_file():
-    others = [name for name in ("tokenizer.model", "vocab.json") if (folder / name).is_file()]
-    if others:
-      raise Unsupported(
-        f"{folder} has its tokenizer in {others[0]}",
-        remedy="make tokenizer.json of it: transformers.AutoTokenizer.from_pretrained(folder)"
-        ".save_pretrained(folder)",
-      )
+  others = [name for name in _OTHER_TOKENIZERS if (folder / name).is_file()]
+  if not path.is_file() and not others:
     return {}
-  result = {"tokenizer": _json(json.loads(path.read_text(encoding="utf-8")))}
+  text = path.read_text(encoding="utf-8") if path.is_file() else _converted(folder, others[0])
+  result = {"tokenizer": _json(json.loads(text))}
   settings = _loaded(folder / "tokenizer_config.json")
   template = settings.get("chat_template")
   if isinstance(template, list):  # several, by name
@@ -140,6 +148,25 @@ def _of_folder(folder: pathlib.Path) -> dict[str, str]:
       result["license"] = (folder / name).read_text(encoding="utf-8", errors="replace")
       break
   return result
+
+
+def _converted(folder: pathlib.Path, name: str) -> str:
+  """tokenizer.json of a tokenizer that is in another file, such as a model of SentencePiece.
+  transformers makes it, since how the numbers of tokens follow from such a file depends on the
+  model."""
+  try:
+    from transformers import AutoTokenizer  # pyright: ignore[reportMissingImports]
+
+    text: str = AutoTokenizer.from_pretrained(folder).backend_tokenizer.to_str()
+  except Exception as error:
+    reason = str(error).splitlines()[0] if str(error) else ""
+    raise Unsupported(
+      f"{folder} has its tokenizer in {name}, of which transformers makes no tokenizer.json "
+      f"({type(error).__name__}: {reason})",
+      remedy="models of SentencePiece need the packages sentencepiece and protobuf; or give a "
+      "folder with tokenizer.json as tokenizer= (--tokenizer)",
+    ) from error
+  return text
 
 
 def _loaded(path: pathlib.Path) -> dict[str, Any]:

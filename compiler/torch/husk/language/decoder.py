@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ..errors import Unsupported
-from . import caches, hooks, mixtures, recurrences, states
+from . import caches, hooks, mixtures, paging, recurrences, states, steps
 
 # How far the logits of the exported way may be from those of the model as it is, as a part of the
 # largest logit. Rounding alone stays below.
@@ -23,30 +23,6 @@ REMEDY = (
 )
 # The kinds of layers that keep nothing, as configurations of models call them.
 _WITHOUT = ("mlp", "moe")
-
-
-class Step:
-  """Where the tokens of a call belong: their slots and positions (rows x tokens), the number of
-  positions of the cache that they may see, the rows of a cache that the call reads, and the
-  position of slots that take no part."""
-
-  def __init__(self) -> None:
-    self.slots = self.positions = torch.zeros(1, 1, dtype=torch.int64)
-    self.span = 1
-    self.first = 0
-    self.rows = 1
-    self.max_tokens = 1
-
-  def rows_of(self, buffer: torch.Tensor) -> torch.Tensor:
-    return buffer[self.first : self.first + self.rows]
-
-  def places(self) -> tuple[torch.Tensor | None, ...]:
-    """The index of a cache by which the tokens of the call are written."""
-    return self.slots, None, self.positions
-
-  def read(self, buffer: torch.Tensor) -> torch.Tensor:
-    """The positions of a cache that the tokens of the call may see, with a row for each slot."""
-    return self.rows_of(buffer)[:, :, : self.span]
 
 
 class Recording(hooks.SlotLayer):
@@ -86,9 +62,13 @@ class Decoder(torch.nn.Module):
   what another one has in the caches. `embed` uses no cache. The caches have one position more,
   `max_tokens`, which no token sees: slots that take no part in a step write there. States, which
   some layers keep, have no positions: a call goes on from that of its slot, and begins with zeros
-  at position 0."""
+  at position 0.
 
-  # The beginnings of the names of buffers whose rows have no positions.
+  With `pages`, the keys and values are in so many pages of PAGE positions, and page 0 besides,
+  which belongs to no sequence: tokens that no token sees are written there. The functions take a
+  table of pages in place of `span`, and `copy_page` is the function `copy`. States stay by slot."""
+
+  # The beginnings of the names of buffers with a row for each slot, which has no positions.
   whole_rows = states.KINDS
 
   def __init__(
@@ -97,22 +77,21 @@ class Decoder(torch.nn.Module):
     slots: int,
     max_tokens: int,
     dtype: torch.dtype | None,
-    size: tuple[int, int] | None = None,
+    pages: int | None = None,
   ) -> None:
-    """size: the rows of the caches, and the positions of a row; by default a row for each slot."""
     super().__init__()
-    self.model, self.slots, self.max_tokens = model, slots, max_tokens
+    self.model, self.slots, self.max_tokens, self.pages = model, slots, max_tokens, pages
     parameters = inspect.signature(type(model).forward).parameters
     self.cache_name = "cache" if "cache" in parameters else "past_key_values"
     self.takes_last = "logits_to_keep" in parameters
     if self.cache_name not in parameters:
       raise no_decoder(model, "takes no cache of keys and values")
-    self._step: Any = self._new_step()
+    self._step: Any = steps.PagedStep() if pages else steps.Step()
     self._step.max_tokens = max_tokens
     # torch takes a size for at least 2: one of 1 or 2 would be a constant.
     self.rows = 3 if slots == 2 else slots
     self.chunk = recurrences.most_tokens(model, max_tokens)
-    rows, positions = size or (self.rows, max_tokens + 1)
+    rows, positions = (pages + 1, steps.PAGE) if pages else (self.rows, max_tokens + 1)
     recorded = self._recorded()
     self.layers = len(recorded)
     self._states: dict[int, list[tuple[str, int]]] = {}
@@ -128,17 +107,19 @@ class Decoder(torch.nn.Module):
         one = state.buffer
         self.register_buffer(f"{kind}_{number}_{index}", one.new_zeros(self.rows, *one.shape[1:]))
 
-  def _new_step(self) -> Step:
-    return Step()
-
   def by_slots(self) -> Any:
-    """An object with `prefill`, `decode`, `verify` and `copy` that take numbers of slots."""
-    return self
+    """An object with `prefill`, `decode`, `verify` and `copy` that take slots and spans."""
+    return paging.BySlots(self) if self.pages else self
 
   @property
   def has_states(self) -> bool:
     """Whether layers keep states beside keys and values."""
     return any(self._states.values())
+
+  @property
+  def has_rows(self) -> bool:
+    """Whether slots have rows of their own beside what is in pages."""
+    return any(name.startswith(self.whole_rows) for name, _ in self.named_buffers(recurse=False))
 
   @property
   def has_keys(self) -> bool:
@@ -237,49 +218,51 @@ class Decoder(torch.nn.Module):
     self, tokens: torch.Tensor, slot: int, position: int, span: int
   ) -> tuple[torch.Tensor, torch.Tensor]:
     """Takes `tokens` (int64[n]) of the sequence in `slot`, of which the first is at `position`.
-    `span` is how many positions of the cache are read, at least position + n. Returns the most
-    likely next token, as int64[1], and the logits as f32[1, vocabulary]."""
-    torch._check(span <= self.max_tokens)
+    `span` is how many positions of the cache are read, at least position + n; with pages a table
+    (int64[m]) with those of the first m * PAGE positions. Returns the most likely next token, as
+    int64[1], and the logits as f32[1, vocabulary]."""
     torch._check(slot >= 0)
     torch._check(slot < self.slots)
     torch._check(position >= 0)
-    torch._check(position + tokens.shape[0] <= span)
     step = self._step
     step.positions = (torch.arange(tokens.shape[0], device=tokens.device) + position)[None]
     step.slots = torch.zeros_like(step.positions) + slot
-    step.span, step.first, step.rows = span, slot, 1
+    step.first, step.rows = slot, 1
+    step.see(span)
+    torch._check(position + tokens.shape[0] <= step.span)
     return self._next(tokens[None])
 
   def decode(
     self, tokens: torch.Tensor, positions: torch.Tensor, span: int
   ) -> tuple[torch.Tensor, torch.Tensor]:
     """Takes a token (int64[n]) of each of the first n slots, at `positions` (int64[n]). `span` is
-    how many positions of the caches are read, more than the largest position. Returns the most
-    likely next tokens, as int64[n], and the logits as f32[n, vocabulary]."""
+    how many positions of the caches are read, more than the largest position; with pages a table
+    (int64[n, m]) with those of the first m * PAGE positions of each slot, 0 where it has none.
+    Returns the most likely next tokens, as int64[n], and the logits as f32[n, vocabulary]."""
     # Sizes that are known to be equal are not broadcast, for which torch would exclude 1.
     torch._check(positions.shape[0] == tokens.shape[0])
-    torch._check(span <= self.max_tokens)
     step = self._step
     step.positions = positions[:, None]
     step.slots = torch.arange(tokens.shape[0], device=tokens.device)[:, None]
-    step.span, step.first, step.rows = span, 0, tokens.shape[0]
+    step.first, step.rows = 0, tokens.shape[0]
+    step.see(span)
     return self._next(tokens[:, None])
 
   def verify(
     self, tokens: torch.Tensor, positions: torch.Tensor, span: int
   ) -> tuple[torch.Tensor, torch.Tensor]:
     """Takes k tokens (int64[n, k]) of each of the first n slots, of which the first ones are at
-    `positions` (int64[n]). `span` is as in `decode`. Tokens beyond the last position of a sequence
-    are not kept. Returns what follows each token: the most likely ones, as int64[n * k], and the
-    logits as f32[n * k, vocabulary]."""
+    `positions` (int64[n]). `span` is as in `decode`. Tokens beyond the last position of a sequence,
+    and those without a page, are not kept. Returns what follows each token: the most likely ones,
+    as int64[n * k], and the logits as f32[n * k, vocabulary]."""
     torch._check(positions.shape[0] == tokens.shape[0])
-    torch._check(span <= self.max_tokens)
     step = self._step
     each = torch.arange(tokens.shape[1], device=tokens.device)[None]
     step.positions = (positions[:, None] + each).clamp(max=self.max_tokens)
     slots = torch.arange(tokens.shape[0], device=tokens.device)
     step.slots = slots[:, None] + torch.zeros_like(each)
-    step.span, step.first, step.rows = span, 0, tokens.shape[0]
+    step.first, step.rows = 0, tokens.shape[0]
+    step.see(span)
     return self._next(tokens, every=True)
 
   def copy(self, source: int, slot: int, position: int, count: int) -> torch.Tensor:
@@ -305,6 +288,28 @@ class Decoder(torch.nn.Module):
       rows = torch.ops.aten.index(buffer, (where[0] + source, *where[1:]))
       torch.ops.aten.index_put_(buffer, (where[0] + slot, *where[1:]), rows)
     return end
+
+  def copy_page(
+    self, source: int, page: int, from_slot: int | None = None, slot: int | None = None
+  ) -> torch.Tensor:
+    """Gives `page` the keys and values of the page `source`, and `slot` the other rows of
+    `from_slot`, if slots have some. Returns `page`, since a function has an output."""
+    assert self.pages is not None
+    for number in (source, page):
+      torch._check(number >= 0)
+      torch._check(number <= self.pages)
+    buffers = dict(self.named_buffers(recurse=False))
+    row = torch.zeros(1, dtype=torch.int64, device=next(iter(buffers.values())).device)
+    for name, buffer in buffers.items():
+      one, other = source, page
+      if name.startswith(self.whole_rows):
+        assert from_slot is not None and slot is not None
+        one, other = from_slot, slot
+        for number in (one, other):
+          torch._check(number >= 0)
+          torch._check(number < self.slots)
+      torch.ops.aten.index_put_(buffer, (row + other,), torch.ops.aten.index(buffer, (row + one,)))
+    return row + page
 
   def embed(self, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """The hidden states of the last layer for a text (int64[n]), which the head of the model takes,

@@ -20,7 +20,7 @@ import torch
 from ..errors import Unsupported
 from ..exporter import Function
 from ..text.encoders import Kind
-from . import caches, decoder, hooks
+from . import caches, decoder, hooks, steps
 
 # By default, the most tokens of the encoder and of the decoder, if the model allows more.
 MOST_TOKENS = 1024
@@ -123,7 +123,7 @@ def _start(model: Any, generation: Mapping[str, Any]) -> tuple[int, ...]:
   return tuple(result)
 
 
-class _Source(decoder.Step):
+class _Source(steps.Step):
   """Where the keys and values for the result of an encoder belong."""
 
   is_filled = False  # whether a call reads them; else it writes them
@@ -167,7 +167,13 @@ class EncoderDecoder(decoder.Decoder):
   whole_rows = (*decoder.Decoder.whole_rows, "cross_", "source_")
 
   def __init__(
-    self, model: Any, slots: int, max_tokens: int, dtype: torch.dtype | None, encoder: Encoder
+    self,
+    model: Any,
+    slots: int,
+    max_tokens: int,
+    dtype: torch.dtype | None,
+    encoder: Encoder,
+    pages: int | None = None,
   ) -> None:
     self.encoder, self._source = encoder, _Source()
     # None: the call reads what an encoder has given before.
@@ -178,7 +184,7 @@ class EncoderDecoder(decoder.Decoder):
     self._takes_positions = "decoder_position_ids" in parameters
     self._suppressed: tuple[int, ...] = ()
     self._first_suppressed: tuple[int, ...] = ()
-    super().__init__(model, slots, max_tokens, dtype)
+    super().__init__(model, slots, max_tokens, dtype, pages)
     self.chunk = min(self.chunk, _CHUNK)
     recorded, self._cross = self._cross, []
     self._cross_layers = [layer.shapes is not None for layer in recorded]
@@ -350,16 +356,16 @@ def _without(logits: torch.Tensor, tokens: tuple[int, ...]) -> torch.Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class Probe:
-  """A source and tokens of a decoder, and the logits of the model as it is after them."""
+  """Tokens of a decoder, and the logits of the model as it is after them, for each of several
+  sources."""
 
-  source: torch.Tensor
-  other: torch.Tensor  # a longer one
   tokens: torch.Tensor
-  logits: torch.Tensor
+  cases: tuple[tuple[torch.Tensor, torch.Tensor], ...]
 
 
 def probe(model: Any, encoder: Encoder, tokens: torch.Tensor) -> Probe:
-  """The logits after tokens of a decoder, for a source of random numbers."""
+  """The logits after tokens of a decoder, for sources of random numbers: the longest one that the
+  file takes, and then a short one. An encoder may attend in another way to many tokens."""
   random = torch.Generator().manual_seed(0)
   kind, parameter = encoder.kind, next(model.parameters())
 
@@ -369,13 +375,16 @@ def probe(model: Any, encoder: Encoder, tokens: torch.Tensor) -> Probe:
     size = model.get_encoder().get_input_embeddings().weight.shape[0]
     return torch.randint(3, size, (count,), generator=random).to(parameter.device)
 
-  one, other = source(min(7, kind.positions)), source(min(40, kind.positions))
-  given = one if kind.shape is None else one.to(parameter.dtype)
-  with torch.no_grad():
-    logits = model(
-      **{model.main_input_name: given[None]}, decoder_input_ids=tokens[None], use_cache=False
-    ).logits[0, -1]
-  return Probe(one, other, tokens, logits.float())
+  cases = []
+  for count in (kind.positions, min(7, kind.positions)):
+    one = source(count)
+    given = one if kind.shape is None else one.to(parameter.dtype)
+    with torch.no_grad():
+      logits = model(
+        **{model.main_input_name: given[None]}, decoder_input_ids=tokens[None], use_cache=False
+      ).logits[0, -1]
+    cases.append((one, logits.float()))
+  return Probe(tokens, tuple(cases))
 
 
 @contextlib.contextmanager
@@ -386,10 +395,11 @@ def as_exported() -> Iterator[None]:
 
 
 def check(module: EncoderDecoder, right: Probe, exact_cache: bool) -> None:
-  """Compares the module with the model as it is, as decoder.check does, in a slot that has had a
-  longer source before, of which it must see nothing."""
+  """Compares the module with the model as it is, as decoder.check does, in a slot that has had
+  another source before, of which it must see nothing."""
   with torch.no_grad(), as_exported():
-    module.encode(right.other, module.slots - 1)
-    module.encode(right.source, module.slots - 1)
-    decoder.check(module, right.logits, right.tokens, exact_cache)
+    for number, (source, logits) in enumerate(right.cases):
+      module.encode(right.cases[number - 1][0], module.slots - 1)
+      module.encode(source, module.slots - 1)
+      decoder.check(module, logits, right.tokens, exact_cache)
   module.suppress()

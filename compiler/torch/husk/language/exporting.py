@@ -19,7 +19,7 @@ from ..options import Options, Path, merged
 from ..quantized import GgufFile
 from ..quantized import load as load_checkpoint
 from . import adapters as lora
-from . import attachments, caches, decoder, encoders, hooks, paging, sampling
+from . import attachments, caches, decoder, encoders, hooks, paging, sampling, steps
 from . import images as pictures
 
 _OF_STATES = "5.24"  # the version with which they were tried
@@ -101,7 +101,7 @@ def export(
   encoder = _encoder(model, chosen, max_encoder_tokens, files, wanted is not None)
   seen = _images(model, chosen, image_size, most, wanted is not None)
   if pages is not None:
-    _check_pages(pages, most, slots, model.config.model_type, wanted, seen, encoder)
+    _check_pages(pages, most, slots, model.config.model_type)
   kept = _cache(cache, cache_dtype)
   with decoder_of(model, slots, most, kept, wanted, seen, encoder, pages) as module:
     described = {
@@ -112,8 +112,8 @@ def export(
       "vocabulary": module.vocabulary,
       "cache": str(module.cache_dtype).removeprefix("torch."),
     }
-    if isinstance(module, paging.PagedDecoder):
-      described |= module.described()
+    if module.pages:
+      described |= paging.described(module)
     if module.has_states:
       described["states"] = True
     if not module.has_keys and (cache is not None or cache_dtype is not None):
@@ -174,7 +174,7 @@ def decoder_of(
   kind = model.config.model_type
   probe = torch.arange(8) * 7919 % model.config.get_text_config(decoder=True).vocab_size
   if encoder is not None:
-    with _with_encoder(model, slots, max_tokens, cache_dtype, encoder, probe) as paired:
+    with _with_encoder(model, slots, max_tokens, cache_dtype, encoder, probe, pages) as paired:
       yield paired
     return
   with torch.no_grad():
@@ -185,14 +185,17 @@ def decoder_of(
     found = stack.enter_context(lora.attached(model, wanted)) if wanted else None
     with _refusals(kind):
       module = (
-        lora.AdaptedDecoder(model, slots, max_tokens, cache_dtype, wanted, found)
+        lora.AdaptedDecoder(model, slots, max_tokens, cache_dtype, wanted, found, pages)
         if wanted and found
-        else pictures.decoder_class(seen)(model, slots, max_tokens, cache_dtype, seen)
+        else pictures.decoder_class(seen)(model, slots, max_tokens, cache_dtype, seen, pages)
         if seen
-        else paging.PagedDecoder(model, slots, max_tokens, cache_dtype, pages)
-        if pages
-        else decoder.Decoder(model, slots, max_tokens, cache_dtype)
+        else decoder.Decoder(model, slots, max_tokens, cache_dtype, pages)
       ).eval()
+      if pages and not module.has_keys:
+        raise Unsupported(
+          f"pages={pages}: this {kind} keeps states alone, which have a row for each slot",
+          remedy="leave pages out (--pages)",
+        )
       decoder.check(module, right, probe, exact_cache=cache_dtype is None)
       if isinstance(module, pictures.ImageDecoder) and shown is not None:
         pictures.check(module, shown, exact_cache=cache_dtype is None)
@@ -207,11 +210,12 @@ def _with_encoder(
   cache_dtype: torch.dtype | None,
   encoder: encoders.Encoder,
   tokens: torch.Tensor,
+  pages: int | None,
 ) -> Iterator[encoders.EncoderDecoder]:
   right = encoders.probe(model, encoder, tokens)
   with hooks.used_by(model), encoders.used_by(model):
     with _refusals(model.config.model_type):
-      module = encoders.EncoderDecoder(model, slots, max_tokens, cache_dtype, encoder).eval()
+      module = encoders.EncoderDecoder(model, slots, max_tokens, cache_dtype, encoder, pages).eval()
       encoders.check(module, right, exact_cache=cache_dtype is None)
     yield module
 
@@ -316,27 +320,12 @@ def _check_sizes(max_tokens: int, slots: int, limit: int | None, kind: str) -> N
     raise ValueError(f"slots={slots}: give a number from 1 to 1024")
 
 
-def _check_pages(
-  pages: int,
-  max_tokens: int,
-  slots: int,
-  kind: str,
-  wanted: lora.Chosen | None,
-  seen: pictures.Images | None,
-  encoder: encoders.Encoder | None,
-) -> None:
-  for one, what, remedy in (
-    (wanted, "adapters", "give no adapters"),
-    (seen, "images", 'leave "images" out of the features (--features)'),
-    (encoder, "an encoder", "leave pages out (--pages)"),
-  ):
-    if one is not None:
-      raise Unsupported(f"pages={pages}: files with {what} have no pages yet", remedy=remedy)
+def _check_pages(pages: int, max_tokens: int, slots: int, kind: str) -> None:
   least = paging.least(max_tokens, slots)
   if pages < least:
     raise ValueError(
       f"pages={pages}: a sequence of this {kind} may have {max_tokens} tokens, and a page has "
-      f"{paging.PAGE}: give at least {least} pages, or fewer max_tokens"
+      f"{steps.PAGE}: give at least {least} pages, or fewer max_tokens"
     )
 
 
@@ -452,8 +441,8 @@ def _functions(module: decoder.Decoder, features: set[str]) -> Mapping[str, Func
       dynamic_shapes={"tokens": {0: length}},
       method="embed",
     )
-  if isinstance(module, paging.PagedDecoder):
-    result = module.with_tables(result)
+  if module.pages:
+    result = paging.with_tables(module, result)
   if isinstance(module, lora.AdaptedDecoder):
     result = module.with_adapters(result)
   if isinstance(module, pictures.ImageDecoder):

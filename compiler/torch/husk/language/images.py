@@ -117,17 +117,18 @@ def check(module: ImageDecoder, right: Probe, exact_cache: bool) -> None:
   prompt = PromptImages(images.kind, right.tokens.tolist(), list(right.pixels))
   count = len(right.tokens)
   middle = prompt.end(0, count - images.kind.rows // 2 - (_TEXT - 4))
+  functions = module.by_slots()
   with torch.no_grad():
     prompt.embeddings = torch.cat([module.image(one) for one in right.pixels]).cpu().numpy()
     for begin, end in ((0, middle), (middle, count - 1)):
       more = [torch.from_numpy(one).to(device) for one in prompt.inputs(begin, end)]
-      module.prefill_images(right.tokens[begin:end], slot, begin, end, *more)
+      functions.prefill_images(right.tokens[begin:end], slot, begin, end, *more)
     row = torch.zeros(module.slots, dtype=torch.int64, device=device)
     positions, shifts = row.clone(), row.clone()
     row[slot], positions[slot] = right.tokens[-1], count - 1
     shifts[slot] = prompt.shift_at(count - 1)
     last = (shifts,) if images.kind.grid is not None else ()
-    found = module.decode(row, positions, count, *last)[1][slot]
+    found = functions.decode(row, positions, count, *last)[1][slot]
     for buffer in module.buffers(recurse=False):
       buffer.zero_()
   error = float((found - right.logits).abs().max() / right.logits.abs().max().clamp(min=1e-6))
@@ -158,10 +159,16 @@ class ImageDecoder(decoder.Decoder):
   """A decoder that takes images."""
 
   def __init__(
-    self, model: Any, slots: int, max_tokens: int, dtype: torch.dtype | None, images: Images
+    self,
+    model: Any,
+    slots: int,
+    max_tokens: int,
+    dtype: torch.dtype | None,
+    images: Images,
+    pages: int | None = None,
   ) -> None:
     self._given = _Given()
-    super().__init__(model, slots, max_tokens, dtype)
+    super().__init__(model, slots, max_tokens, dtype, pages)
     use_hooks(model)
     self.images = images
     self.size = model.get_input_embeddings().weight.shape[-1]

@@ -158,10 +158,11 @@ class PromptImages:
     return end > first if self._places is not None else bool((self.rows[begin:end] >= 0).any())
 
   def inputs(self, begin: int, end: int) -> tuple[Any, ...]:
-    """The last inputs of `prefill_images` for a part of the prompt."""
+    """The last inputs of `prefill_images` for a part of the prompt, or of the text after it."""
     import numpy as np
 
-    rows = self.rows[begin:end].copy()
+    rows = np.full(end - begin, -1, np.int64)
+    rows[: max(self.count - begin, 0)] = self.rows[begin:end]
     used = rows[rows >= 0]
     first, last = (int(used[0]), int(used[-1]) + 1) if len(used) else (0, 1)
     rows[rows >= 0] -= first
@@ -174,5 +175,7 @@ class PromptImages:
           ends[low:high] = start + self.kind.rows
       more = (ends,)
     if self._places is not None:
-      more = (self._places[:, begin:end].copy(),)
+      places = np.tile(np.arange(begin, end) + self.shift, (3, 1))
+      places[:, : max(self.count - begin, 0)] = self._places[:, begin:end]
+      more = (places,)
     return (rows, self.embeddings[first:last], *more)

@@ -17,6 +17,7 @@ from .adapters import Adapters
 from .drawing import Drawing
 from .encoders import Kind as EncoderKind
 from .images import Kind, PromptImages
+from .languages import Languages
 from .pages import Pages
 from .requests import Request, Settings
 from .scoring import Scorer
@@ -78,6 +79,7 @@ class Model:
     self._images = Kind.of(described.get("image"))
     self._encoder = EncoderKind.of(described.get("encoder"))
     self._sound = sounds.Sound(texts["sound"]) if "sound" in texts else None
+    self._languages = Languages.of(self.generation) if self._sound is not None else None
     # The last input of `decode` for rows of images in a grid.
     self._shifts = self._images is not None and self._images.grid is not None
     self._pages = Pages.of(described)
@@ -258,6 +260,8 @@ class Model:
     audio: Any,
     *,
     timestamps: bool = False,
+    language: str | None = None,
+    task: str | None = None,
     decoder_prompt: str | Sequence[int] | None = None,
     **settings: Any,
   ) -> str | list[sounds.Segment]:
@@ -266,6 +270,8 @@ class Model:
 
     audio, decoder_prompt: those of `submit`; the token that says whether a text has time stamps is
       added to the prompt, or left out.
+    language, task: of a multilingual model, instead of decoder_prompt: such as "en", by default
+      what `detect_language` finds; and "transcribe", or "translate" into English.
     timestamps: return segments, with the seconds of their beginning and end, by the rules of
       Whisper; each window begins where the last whole segment ends.
     settings: those of `generate`, for each window."""
@@ -273,7 +279,7 @@ class Model:
     kind, none = self._encoder, self.generation.get("no_timestamps_token_id")
     if kind is None:
       raise ValueError(f"transcribe: {self.path} has no encoder")
-    start = list(kind.start) if decoder_prompt is None else self._decoder_tokens(decoder_prompt)
+    start = self._start(kind, windows, decoder_prompt, language, task)
     if start[-1:] == [none]:
       start.pop()
     if not timestamps:
@@ -283,6 +289,54 @@ class Model:
     return list(
       sounds.segments_of(self, windows, rules, kind.positions, decoder_prompt=start, **settings)
     )
+
+  def detect_language(self, audio: Any) -> str:
+    """The language of a sound, such as "en", by its first seconds, as many as the encoder takes at
+    once. Other requests go on meanwhile."""
+    if self._languages is None:
+      raise ValueError(
+        f"{self.path} names no languages: export a multilingual Whisper whose "
+        "generation_config.json has lang_to_id"
+      )
+    return self._language_of(self._languages, self._checked_sound().windows(audio))
+
+  def _language_of(self, languages: Languages, windows: sounds.Windows) -> str:
+    assert self._encoder is not None
+    request = self.submit(
+      features=windows.at(0),
+      decoder_prompt=self._encoder.start[:1],
+      max_new_tokens=1,
+      allow=lambda _: list(languages.languages.values()),
+    )
+    for _ in self._parts(request):
+      pass
+    return languages.name_of(request.tokens[0])
+
+  def _start(
+    self,
+    kind: EncoderKind,
+    windows: sounds.Windows,
+    prompt: str | Sequence[int] | None,
+    language: str | None,
+    task: str | None,
+  ) -> list[int]:
+    """The tokens with which the decoder begins."""
+    if prompt is not None:
+      if language is not None or task is not None:
+        raise ValueError("decoder_prompt names the language and the task: leave the others out")
+      return self._decoder_tokens(prompt)
+    languages, start = self._languages, list(kind.start)
+    if languages is None:
+      if language is not None or task is not None:
+        raise ValueError(
+          f"language, task: {self.path} names none (lang_to_id): give decoder_prompt"
+        )
+      return start
+    if len(start) > 1 and language is None and task is None:
+      return start  # the settings of the checkpoint have chosen
+    action = languages.task(task or "transcribe")
+    token = languages.language(language or self._language_of(languages, windows))
+    return [start[0], token, action]
 
   def _timestamps(self, none: int | None, settings: Mapping[str, Any]) -> sounds.Timestamps:
     """The rules for time stamps."""
@@ -487,28 +541,24 @@ class Model:
     # Tokens that must not come as the first one are those of `prefill`, which takes two and more.
     if self._encoder is not None and len(request.prompt) - end == 1 and end - begin > 1:
       end -= 1
-    if images is not None:
+    if images is not None and begin < images.count:
       end = images.end(begin, self._chunk)
     chunk = (request.prompt + request.tokens)[begin:end]
     row: list[Request | None] = [request]
-    if images is not None and len(chunk) > 1 and images.are_in(begin, end):
+    if len(chunk) > 1:
       tokens = self._np.array(chunk, dtype=self._np.int64)
-      try:
-        self._compute_rows(images)
-      except Exception as error:  # what the runtime raises; the other requests go on
-        request.fail(error)
-        return
-      found, logits = self._session.prefill_images(
-        tokens, request.slot, begin, self._span(end), *images.inputs(begin, end)
-      )
-    elif len(chunk) > 1 and self._pages:
-      tokens = self._np.array(chunk, dtype=self._np.int64)
-      (table,) = self._pages.table([request], end)
-      found, logits = self._session.prefill(tokens, begin, table)
-    elif len(chunk) > 1:
-      tokens = self._np.array(chunk, dtype=self._np.int64)
-      more = (request.adapter,) if self._adapters.count else self._source_span([request])
-      found, logits = self._session.prefill(tokens, request.slot, begin, self._span(end), *more)
+      seen = self._seen(row, end)
+      where = (tokens, request.slot, begin, seen[0] if self._pages else seen)
+      if images is not None and images.are_in(begin, end):
+        try:
+          self._compute_rows(images)
+        except Exception as error:  # what the runtime raises; the other requests go on
+          request.fail(error)
+          return
+        found, logits = self._session.prefill_images(*where, *images.inputs(begin, end))
+      else:
+        more = (request.adapter,) if self._adapters.count else self._source_span([request])
+        found, logits = self._session.prefill(*where, *more)
     else:  # some models decide by whether a chunk has one token, and take two and more
       row = [*[None] * request.slot, request]
       found, logits = self._run_decode({request.slot: (chunk[0], begin)}, row)
@@ -573,9 +623,8 @@ class Model:
       more = (np.array([one.adapter if one else 0 for one in requests], np.int64),)
     if self._encoder is not None:
       more = self._source_span(requests)
-    if self._pages:
-      return self._session.decode(tokens, positions, self._pages.table(requests, largest + 1))
-    return self._session.decode(tokens, positions, self._span(largest + 1), *more)
+    seen = self._seen(requests, largest + 1)
+    return self._session.decode(tokens, positions, seen, *more)
 
   def _add(self, rows: Sequence[Request | None], found: Any, logits: Any) -> None:
     """Gives each request its next token: the most likely one of `found`, or one that is drawn."""
@@ -585,7 +634,11 @@ class Model:
         room = self.max_tokens - len(request.prompt) - len(request.tokens)
         request.add(drawn.token, drawn.logprob, room, drawn.top)
 
-  def _span(self, end: int) -> int:
+  def _seen(self, requests: Sequence[Request | None], end: int) -> Any:
+    """What `decode` takes for the positions before `end`: their number, or the pages that have
+    them."""
+    if self._pages:
+      return self._pages.table(requests, end)
     return min(-(-end // _SPAN) * _SPAN, self.max_tokens)
 
   def _source_span(self, requests: Sequence[Request | None]) -> tuple[int, ...]:
