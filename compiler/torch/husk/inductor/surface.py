@@ -430,8 +430,12 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   "torch._inductor.fx_passes.joint_graph": (
     replaces("lazy_init", "traces the patterns on the CPU (fake_cuda.py)"),
   ),
+  "torch._inductor.fx_passes.misc_patterns": (
+    replaces("register_replacement", "leaves out a pattern that fails (patterns.py)"),
+  ),
   "torch._inductor.fx_passes.post_grad": (
     uses("noop_registry", "the operators that copy"),
+    replaces("__code__", "takes known numbers alone (patterns.py)", of="pointless_cumsum_replacement"),
     replaces("remove_noop_ops", "keeps copies of what is written later (torch_compat.kept_copies)"),
     replaces(
       "decompose_map_to_while_loop decompose_scan_to_while_loop",
@@ -850,6 +854,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   "torch._ops": (
     uses("HigherOrderOperator", "an operator with functions as arguments"),
     uses("_schema _op_dk", "an operator", of="OpOverload"),
+    uses("_dispatch_cache", "what an operator remembers of its kernels", of="OpOverload"),
   ),
   "torch.amp.autocast_mode": (uses("_enter_autocast _exit_autocast", "mark a region of autocast"),),
   "torch.nn": (
