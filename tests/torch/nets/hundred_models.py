@@ -18,9 +18,10 @@ Parameters and buffers that all have one value, such as biases of 0 and statisti
 were not trained, become random ones, so that a model that leaves them out differs.
 
 With --json, a file has the results, the seconds of an export by stage, its processor seconds with
-those of compilers, the number of nodes of the graph of torch.export and that of parameters. --times
-prints them, and each time divided by the median of the models of nearly the same number of nodes,
-or of parameters."""
+those of compilers, the number of nodes of the graph of torch.export, of the operations that Inductor
+compiles after decomposition, and of parameters. A node such as a GRU is many operations. --times
+prints them, and each time divided by the median of the models of nearly the same number of
+operations, nodes or parameters."""
 
 from __future__ import annotations
 
@@ -32,6 +33,7 @@ import itertools
 import json
 import logging
 import math
+import operator
 import os
 import pathlib
 import resource
@@ -160,6 +162,7 @@ class Measured:
   @contextlib.contextmanager
   def export(self) -> Iterator[None]:
     from husk import exporter
+    from torch._inductor import compile_fx
 
     stages: list[dict[str, float]] = []
     written, shown = exporter.Function.exported, exporter.Progress
@@ -175,15 +178,25 @@ class Measured:
       stages.append(export_progress.seconds)
       return export_progress
 
+    compiled = compile_fx.compile_fx_inner
+
+    def compile_graph(module: Any, *args: Any, **options: Any) -> Any:
+      graphs = [m.graph for m in module.modules() if hasattr(m, "graph")]
+      nodes = [node for graph in graphs for node in graph.nodes if node.op == "call_function"]
+      self.found["operations"] = sum(node.target is not operator.getitem for node in nodes)
+      return compiled(module, *args, **options)
+
     remarks = logging.Handler(logging.WARNING)
     remarks.emit = lambda record: self.remarks.append(record.getMessage())
     logging.getLogger("husk").addHandler(remarks)
     exporter.Function.exported, exporter.Progress = counted, progress
+    compile_fx.compile_fx_inner = compile_graph
     begin, cpu = time.perf_counter(), processor_seconds()
     try:
       yield
     finally:
       exporter.Function.exported, exporter.Progress = written, shown
+      compile_fx.compile_fx_inner = compiled
       logging.getLogger("husk").removeHandler(remarks)
       self.found["seconds"] = round(time.perf_counter() - begin, 1)
       self.found["cpu"] = round(processor_seconds() - cpu, 1)
@@ -377,21 +390,23 @@ def slowness(rows: list[dict[str, Any]], size: str) -> dict[str, float]:
 
 def times(found: list[dict[str, Any]]) -> Iterator[str]:
   """The processor time of exports, and how much longer each takes than the median of the models of
-  its size, the number of nodes or of parameters; the longest first."""
+  its size, the number of operations, nodes or parameters; the longest first."""
   rows = [one for one in found if one.get("nodes") and one["result"] in RAN]
-  sizes = [size for size in ("nodes", "parameters") if all(one.get(size) for one in rows)]
+  sizes = [
+    size for size in ("operations", "nodes", "parameters") if all(one.get(size) for one in rows)
+  ]
   slow = {size: slowness(rows, size) for size in sizes}
   for size in sizes:
     within = sum(ratio <= 1.5 for ratio in slow[size].values())
     yield f"{within} of {len(rows)} take at most 1.5 times the median of their number of {size}"
   rows.sort(key=lambda one: -slow[sizes[0]][one["name"]])
-  yield " ".join(f"/{size}" for size in sizes) + "  ms/node     cpu  nodes"
+  yield " ".join(f"/{size}" for size in sizes) + f"  ms/{sizes[0]}     cpu  {sizes[0]}"
   for one in rows:
-    rate = 1000 * one["cpu"] / one["nodes"]
+    rate = 1000 * one["cpu"] / one[sizes[0]]
     stages = ", ".join(f"{name} {seconds}" for name, seconds in one["stages"].items())
     ratios = " ".join(f"{slow[size][one['name']]:{len(size) + 1}.2f}" for size in sizes)
     name = f"{one['family']} {one['name']}"
-    yield f"{ratios} {rate:8.1f} {one['cpu']:7.1f} {one['nodes']:6d}  {name}: {stages}"
+    yield f"{ratios} {rate:8.1f} {one['cpu']:7.1f} {one[sizes[0]]:6d}  {name}: {stages}"
 
 
 def parsed() -> argparse.Namespace:
