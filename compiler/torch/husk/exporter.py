@@ -37,7 +37,7 @@ from .inductor import (
   torch_compat,
   varying,
 )
-from .inductor.decompositions import quantile
+from .inductor.decompositions import composites
 from .options import Options, Path, merged, written_out
 from .program import aliases, constants, dtensors, filled, objects, signature, tracing, weights
 from .progress import Progress
@@ -102,7 +102,7 @@ class Function:
       user_kernels.traced(),
       detection.traced(),
       filters.traced(),
-      quantile.traced(),
+      composites.traced(),
       python_numbers.traced(),
       torch_compat.hooks_of_buffers_kept(),
       schemes.applied(model, options.quantize),

@@ -26,7 +26,6 @@ REFUSED = {
   "custom_operator": "no implementation of small_programs::doubled",
   "fake_quantization": "aten.fake_quantize_per_tensor_affine_cachemask.default",
   "jagged_rows": "does not support tracing",
-  "statistics": "Cannot call numel() on tensor with symbolic sizes",
   "sparse_product": "makes a sparse tensor",
   "cache_that_a_slice_writes": "only integers, slices",
   "covariance_and_correlation": "aten.equal.default",

@@ -884,7 +884,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
       "_adaptive_avg_pool2d _adaptive_avg_pool2d_backward _adaptive_avg_pool3d _assert_async"
       " _assert_scalar _index_put_impl _reshape_copy"
       " _assert_tensor_metadata _cdist_forward _embedding_bag _embedding_bag_forward_only"
-      " _functional_assert_async _grouped_mm _histogramdd_from_bin_cts _int_mm"
+      " _functional_assert_async _euclidean_dist _grouped_mm _histogramdd_from_bin_cts _int_mm"
       " _linalg_det _linalg_slogdet _linalg_solve_ex _local_scalar_dense"
       " _native_batch_norm_legit_no_training"
       " _pdist_forward _scaled_mm _to_copy _trilinear _unique2 _unsafe_index _unsafe_index_put"

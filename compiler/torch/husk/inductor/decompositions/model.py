@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import Unsupported
 from .. import own_operators, torch_compat
 from ..layouts import order_in_memory
-from . import internal, product, quantile, steps, vision
+from . import composites, internal, product, steps, vision
 
 if TYPE_CHECKING:
   import torch
@@ -46,7 +46,7 @@ def table() -> dict[Any, Callable[..., Any]]:
     torch.ops.aten._grouped_mm.default: _grouped_mm,
     torch.ops.aten._weight_int8pack_mm.default: _weight_int8pack_mm,
     **product.in_other_dtypes(),
-    **quantile.table(),
+    **composites.table(),
     torch.ops.aten._unsafe_masked_index.default: _masked_index,
     torch.ops.aten._unsafe_masked_index_put_accumulate.default: _masked_index_add,
     **vision.table(),

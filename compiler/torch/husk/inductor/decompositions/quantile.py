@@ -1,10 +1,8 @@
-"""Quantiles. PyTorch's own code of them asks for the number of elements as an int, so torch.export
-refuses sizes that vary. `traced` gives torch.export the code below in its place."""
+"""Quantiles, without a question for the number of elements as an int (composites.py)."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -22,23 +20,6 @@ def table() -> dict[Any, Callable[..., Any]]:
     aten.nanquantile.default: _nanquantile,
     aten.nanquantile.scalar: _nanquantile,
   }
-
-
-@contextlib.contextmanager
-def traced() -> Iterator[None]:
-  """While open, the operators have this implementation for tensors that are traced."""
-  import torch
-
-  key = torch._C.DispatchKey.CompositeImplicitAutograd
-  operators = {op: function for op, function in table().items() if key not in op.py_kernels}
-  for op, function in operators.items():
-    op.py_impl(key)(function)
-  try:
-    yield
-  finally:
-    for op in operators:
-      op.py_kernels.pop(key, None)
-      op._dispatch_cache.clear()
 
 
 def _quantile(
