@@ -46,6 +46,8 @@ from ..program import constants
 from ..program.constants import FunctionConstants
 from ..program.signature import Signature
 from ..quantized import int_layers, spellings
+from ..recurrent import node as recurrent
+from ..recurrent import operator as recurrent_operator
 from ..rows import node as rows
 from .called import Called
 from .device import Device, GraphKernels, Lowerings, Prepare, with_attention
@@ -154,7 +156,7 @@ class Cuda(Device):
     weights: FunctionConstants,
     names: hir.Names,
   ) -> hir.Variant:
-    nodes = {**rows.NODES, **expert_nodes.NODES}
+    nodes = {**rows.NODES, **expert_nodes.NODES, **recurrent.NODES}
     if self.attention == "flash":
       nodes |= {**launch.NODES, **step_launch.NODES}
     writer = self.writer(signature, weights, names, nodes)
@@ -179,6 +181,9 @@ class Cuda(Device):
     of_experts = experts.rewrite(exported, self.description)
     if of_experts is not exported:
       exported, prepared = of_experts, capture.prepared
+    of_layers = recurrent_operator.rewrite(exported)
+    if of_layers is not exported:
+      exported, prepared = of_layers, capture.prepared
     of_codes = int_layers.rewrite(exported)
     if of_codes is not exported:
       exported, prepared = of_codes, capture.prepared
@@ -210,6 +215,7 @@ class Cuda(Device):
           **eight_bits.lowerings(self.description),
           **spellings.lowerings(),
           **rows.lowerings(self.description),
+          **recurrent.lowerings(),
           **expert_nodes.lowerings(),
           **random.lowerings(constants.GENERATOR, constants.GENERATOR_BYTES),
           **(
