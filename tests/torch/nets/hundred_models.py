@@ -51,7 +51,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = map(str, (HERE, HERE.parent / "helpers", HERE.parents[2] / "compiler" / "torch"))
 
 import torch  # noqa: E402
-from random_models import in_a_child, words  # noqa: E402
+from random_models import in_a_child, without_a_gpu, words  # noqa: E402
 from torch.utils import _pytree as pytree  # noqa: E402
 from zoo.row import Row  # noqa: E402
 
@@ -468,6 +468,7 @@ def main() -> int:
 def warm_up(options: argparse.Namespace) -> None:
   import husk
 
+  without_a_gpu()
   with tempfile.TemporaryDirectory() as folder:
     path = pathlib.Path(folder) / "model.husk"
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Softmax(-1))

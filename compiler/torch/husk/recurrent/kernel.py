@@ -6,24 +6,24 @@ import triton.language as tl
 
 
 @triton.jit
-def recurrent_layer(gates, hidden, cell, weight, bias, states, batches, STEPS: tl.constexpr,
+def recurrent_layer(gates, hidden, cell, weight, bias, states, batches, steps,
                     KIND: tl.constexpr, GATES: tl.constexpr, SIZE: tl.constexpr,
                     REVERSE: tl.constexpr, ROWS: tl.constexpr, BLOCK_N: tl.constexpr,
                     BLOCK_K: tl.constexpr):
   """Program 0 computes ROWS batches, since the steps of a batch need no other one.
 
-  `gates` are the products of the inputs, STEPS x batches x GATES x SIZE; `hidden` and `cell` (None
+  `gates` are the products of the inputs, steps x batches x GATES x SIZE; `hidden` and `cell` (None
   unless KIND is "lstm") are the states before the first step, batches x SIZE; `weight` is that of
   the hidden state, GATES x SIZE x SIZE, and `bias` (or None) GATES x SIZE.
 
-  `states` gets the hidden states, STEPS + 1 of batches x SIZE, the first of which is that before the
-  steps, or with REVERSE the last one. A cell state lies behind them, and is the last one in the end.
+  `states` gets the hidden states, steps + 1 of batches x SIZE, the first of which is that before the
+  first step, or with REVERSE the last one. A cell state lies behind them, and is the last one in the end.
   Steps take hidden states from there: all threads of a program need all of its elements.
   """
   batch = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
   is_batch = batch < batches
   states_of_step = batches * SIZE
-  cells = states + (tl.full((), 0, tl.int64) + STEPS + 1) * states_of_step
+  cells = states + (tl.full((), 1, tl.int64) + steps) * states_of_step
   element = tl.arange(0, BLOCK_N)
   for first in range(0, SIZE, BLOCK_N):
     place = batch[:, None] * SIZE + first + element[None, :]
@@ -33,8 +33,8 @@ def recurrent_layer(gates, hidden, cell, weight, bias, states, batches, STEPS: t
     if KIND == "lstm":
       tl.store(cells + place, tl.load(cell + place, mask=mask), mask=mask)
   tl.debug_barrier()
-  for count in range(0, STEPS):
-    step = tl.full((), 0, tl.int64) + (STEPS - 1 - count if REVERSE else count)
+  for count in range(0, steps):
+    step = tl.full((), 0, tl.int64) + (steps - 1 - count if REVERSE else count)
     before = states + (step + 1 if REVERSE else step) * states_of_step
     after = states + (step if REVERSE else step + 1) * states_of_step
     for first in range(0, SIZE, BLOCK_N):

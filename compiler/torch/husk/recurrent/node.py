@@ -67,7 +67,7 @@ def launch(body: Body, node: IrNode) -> None:
   (output,) = node.outputs
   extern.declared(body, None, output)
   gates, hidden = node.operand("gates"), node.operand("hidden")
-  steps, batches, size = int(gates.get_size()[0]), *hidden.get_size()
+  steps, (batches, size) = gates.get_size()[0], hidden.get_size()
   size, count = int(size), GATES[node.kind]
   call = Call(body, "recurrent_layer", _FILE)
   for name in ("gates", "hidden", "cell", "weight", "bias"):
@@ -78,14 +78,13 @@ def launch(body: Body, node: IrNode) -> None:
       call.pointer(name, Memory.of(body, tensor), kind_of(tensor))
   call.pointer("states", Memory.of(body, output), kind_of(output))
   call.number("batches", batches)
+  call.number("steps", steps)
   rows = _rows(batches, backend_of(body).target.multi_processor_count)
-  call.constant(
-    STEPS=steps, KIND=node.kind, GATES=count, SIZE=size, REVERSE=node.is_reverse, ROWS=rows
-  )
+  call.constant(KIND=node.kind, GATES=count, SIZE=size, REVERSE=node.is_reverse, ROWS=rows)
   columns = min(_MOST_COLUMNS, _power_of_two(size))
   block = min(_power_of_two(size), max(1, _ELEMENTS // (columns * rows * _power_of_two(count))))
   name = "_".join(
-    [node.kind, hir.dtype(output.get_dtype()), str(steps), str(size)] + ["back"] * node.is_reverse
+    [node.kind, hir.dtype(output.get_dtype()), str(size)] + ["back"] * node.is_reverse
   )
   call.launch(
     name,

@@ -170,8 +170,9 @@ def _call(node: torch.fx.Node) -> tuple[Any, ...] | None:
   if len(dtypes) > 1 or dtypes.isdisjoint((torch.float32, torch.float16, torch.bfloat16)):
     return None
   steps, weight = values[0].shape[1 if batch_first else 0], weights[1].meta["val"]
-  if not isinstance(steps, int) or steps < 2 or len(values[0].shape) != 3:
+  if len(values[0].shape) != 3:
     return None
-  if kind != "lstm" and steps <= _FEW_STEPS and weight.nbytes > _MOST_BYTES:
+  is_short = isinstance(steps, int) and steps <= _FEW_STEPS
+  if kind != "lstm" and is_short and weight.nbytes > _MOST_BYTES:
     return None
   return kind, input, states, list(weights), has_biases, layers, both, batch_first
