@@ -77,32 +77,39 @@ def main():
   folder.mkdir(parents=True, exist_ok=True)
   wrong = 0
   for name in ROWS:
-    model, x = made(name)
     artifact = folder / f"{name.replace(' ', '_').replace(',', '')}.husk"
     if not artifact.exists():
+      model, x = made(name)
       husk.export(model, (x,), artifact, targets=(options.target,), progress=False)
-    if options.dry:
-      continue
-    with torch.no_grad():
-      exact = leaves(made(name)[0].double()(x.double()))
-      eager, on_gpu = model.cuda(), x.cuda()
-      with torch.backends.cudnn.flags(allow_tf32=False):
-        theirs = leaves(eager(on_gpu))
-        their_time = microseconds(lambda: eager(on_gpu))
-    session = husk.load(artifact, device="cuda").session(mode="graph")
-    mine = [torch.as_tensor(one).clone() for one in leaves(session(on_gpu))]
-    again = [torch.as_tensor(one).clone() for one in leaves(session(on_gpu))]
-    time_of_call = microseconds(lambda: session(on_gpu))
-    error, their_error = difference(mine, exact), difference(theirs, exact)
-    right = error < 1e-5 and all(torch.equal(*pair) for pair in zip(mine, again))
-    wrong += not right
-    print(
-      f"{name}: {'right' if right else 'WRONG'}, error {error:.2g} (eager {their_error:.2g}), "
-      f"{time_of_call:.0f} us (eager {their_time:.0f})",
-      flush=True,
-    )
+    if not options.dry:
+      wrong += not is_right(name, artifact)
   print(f"{len(ROWS)} rows, {wrong} wrong")
   return 1 if wrong else 0
+
+
+def is_right(name, artifact):
+  """Runs an artifact and eager mode, and prints a row."""
+  import husk
+
+  model, x = made(name)
+  with torch.no_grad():
+    exact = leaves(made(name)[0].double()(x.double()))
+    model, x = model.cuda(), x.cuda()
+    with torch.backends.cudnn.flags(allow_tf32=False):
+      theirs = leaves(model(x))
+      their_time = microseconds(lambda: model(x))
+  session = husk.load(artifact, device="cuda").session(mode="graph")
+  mine = [torch.as_tensor(one).clone() for one in leaves(session(x))]
+  again = [torch.as_tensor(one).clone() for one in leaves(session(x))]
+  time_of_call = microseconds(lambda: session(x))
+  error, their_error = difference(mine, exact), difference(theirs, exact)
+  right = error < 1e-5 and all(torch.equal(*pair) for pair in zip(mine, again))
+  print(
+    f"{name}: {'right' if right else 'WRONG'}, error {error:.2g} (eager {their_error:.2g}), "
+    f"{time_of_call:.0f} us (eager {their_time:.0f})",
+    flush=True,
+  )
+  return right
 
 
 if __name__ == "__main__":

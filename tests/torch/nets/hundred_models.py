@@ -18,9 +18,9 @@ Parameters and buffers that all have one value, such as biases of 0 and statisti
 were not trained, become random ones, so that a model that leaves them out differs.
 
 With --json, a file has the results, the seconds of an export by stage, its processor seconds with
-those of compilers, the number of nodes of the graph of torch.export, of the operations that Inductor
-compiles after decomposition, and of parameters. A node such as a GRU is many operations. --times
-prints them, and each time divided by the median of the models of nearly the same number of
+those of compilers, and the numbers of nodes of the graph of torch.export, of the operations that
+Inductor compiles after decomposition, and of parameters. A node such as a GRU is many operations.
+--times prints them, and each time divided by the median of the models of nearly the same number of
 operations, nodes or parameters."""
 
 from __future__ import annotations

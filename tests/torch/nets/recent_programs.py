@@ -319,7 +319,9 @@ def tracks_of_boxes():
     change = (gain @ (boxes[match] - known)[..., None])[..., 0]
     found = (best > 0.1)[:, None]
     after = (torch.eye(8) - gain @ seen) @ covariance
-    return torch.where(found, state + change, state), torch.where(found[..., None], after, covariance)
+    return torch.where(found, state + change, state), torch.where(
+      found[..., None], after, covariance
+    )
 
   def arguments(n):
     corners = torch.rand(n, 2) * 4
@@ -409,7 +411,7 @@ def words_of_a_greedy_path():
 
 @program
 def forecast_of_patches():
-  """A window that is normalized by its own statistics, patches of it, and quantiles of a forecast."""
+  """A window that is normalized by its own statistics, its patches, and levels of a forecast."""
 
   class Forecast(nn.Module):
     def __init__(self):

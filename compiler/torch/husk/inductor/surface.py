@@ -430,12 +430,17 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   "torch._inductor.fx_passes.joint_graph": (
     replaces("lazy_init", "traces the patterns on the CPU (fake_cuda.py)"),
   ),
+  "torch._inductor.pattern_matcher": (
+    replaces("extra_check", "whether a pattern is replaced (patterns.py)", of="PatternEntry"),
+    uses("handler", "what replaces it", of="GraphPatternEntry"),
+    uses("patterns", "the patterns of a pass", of="PatternMatcherPass"),
+  ),
   "torch._inductor.fx_passes.misc_patterns": (
     replaces("register_replacement", "leaves out a pattern that fails (patterns.py)"),
   ),
   "torch._inductor.fx_passes.post_grad": (
     uses("noop_registry", "the operators that copy"),
-    replaces("__code__", "takes known numbers alone (patterns.py)", of="pointless_cumsum_replacement"),
+    uses("pass_patterns pointless_cumsum_replacement", "a pattern that fails (patterns.py)"),
     replaces("remove_noop_ops", "keeps copies of what is written later (torch_compat.kept_copies)"),
     replaces(
       "decompose_map_to_while_loop decompose_scan_to_while_loop",

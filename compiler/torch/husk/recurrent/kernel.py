@@ -16,9 +16,9 @@ def recurrent_layer(gates, hidden, cell, weight, bias, states, batches, steps,
   unless KIND is "lstm") are the states before the first step, batches x SIZE; `weight` is that of
   the hidden state, GATES x SIZE x SIZE, and `bias` (or None) GATES x SIZE.
 
-  `states` gets the hidden states, steps + 1 of batches x SIZE, the first of which is that before the
-  first step, or with REVERSE the last one. A cell state lies behind them, and is the last one in the end.
-  Steps take hidden states from there: all threads of a program need all of its elements.
+  `states` gets the hidden states, steps + 1 of batches x SIZE, the first of which is that before
+  all steps, or with REVERSE the last one. A cell state lies behind them, and is the last one in the
+  end. Steps take hidden states from there: all threads of a program need all of its elements.
   """
   batch = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
   is_batch = batch < batches
@@ -33,7 +33,7 @@ def recurrent_layer(gates, hidden, cell, weight, bias, states, batches, steps,
     if KIND == "lstm":
       tl.store(cells + place, tl.load(cell + place, mask=mask), mask=mask)
   tl.debug_barrier()
-  for count in range(0, steps):
+  for count in range(steps):
     step = tl.full((), 0, tl.int64) + (steps - 1 - count if REVERSE else count)
     before = states + (step + 1 if REVERSE else step) * states_of_step
     after = states + (step if REVERSE else step + 1) * states_of_step

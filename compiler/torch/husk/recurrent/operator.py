@@ -156,7 +156,8 @@ def _call(node: torch.fx.Node) -> tuple[Any, ...] | None:
     aten.rnn_tanh.input: "rnn_tanh",
     aten.rnn_relu.input: "rnn_relu",
   }
-  kind = kinds.get(node.target) if node.op == "call_function" else None
+  target: Any = node.target
+  kind = kinds.get(target) if node.op == "call_function" else None
   if kind is None or node.kwargs:
     return None
   arguments: Any = node.args

@@ -78,8 +78,8 @@ def _at(
   keepdim: bool,
   interpolation: str,
 ) -> torch.Tensor:
-  """The elements at `ranks`, of which the last dimension is that of `q`. It becomes the first one of
-  the result, or none if `q` is a number."""
+  """The elements at `ranks`, of which the last dimension is that of `q`. It becomes the first one
+  of the result, or none if `q` is a number."""
   import torch
 
   rounding = {"lower": torch.floor, "higher": torch.ceil, "nearest": torch.round}
