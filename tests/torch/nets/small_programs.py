@@ -35,7 +35,6 @@ REFUSED = {
   "jacobian_forward": "torch.export cannot trace the model",
   "jacobian_reverse": "torch.export cannot trace the model",
   "least_squares": "aten.linalg_lstsq.default",
-  "lstm_with_a_varying_length": "specialized it to be a constant (6)",
   "none_and_numbers_among_results": "is a str: programs take and return tensors",
   "norms_of_all_kinds": "specialized it to be a constant (4)",
   "packed_sequences": "zeros(): argument 'size' failed to unpack",

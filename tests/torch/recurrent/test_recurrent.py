@@ -76,6 +76,14 @@ def test_sizes(size, tmp_path):
   check(tmp_path, Network("LSTM", size), [{"x": torch.randn(3, 2, 3)}])
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_number_of_steps_varies(kind, tmp_path):
+  torch.manual_seed(0)
+  calls = [{"x": torch.randn(n, 2, 3)} for n in (4, 1, 9)]
+  shapes = {"x": {0: Dim("steps", min=1, max=16)}}
+  check(tmp_path, Network(kind, 5, bidirectional=True), calls, shapes, launches=2)
+
+
 def test_relu(tmp_path):
   torch.manual_seed(0)
   model, x = Network("RNN", 6, nonlinearity="relu"), torch.randn(4, 2, 3)

@@ -74,6 +74,7 @@ class Cuda(Device):
   title = "one GPU of CUDA"
   modes = ("auto", "list", "graph")
   folds = True
+  has_recurrent_layers = True
 
   def __init__(
     self,

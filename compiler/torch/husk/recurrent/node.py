@@ -59,7 +59,7 @@ def _lowered(
   nodes = [launched.in_memory(one) for one in found.values()]
   node = _node_class()(nodes, places, kind, is_reverse)
   steps, *_ = gates.get_size()
-  return launched.result(node, gates, [steps + 1 + (cell is not None), *hidden.get_size()])
+  return launched.result(node, gates, [steps + (1 if cell is None else 2), *hidden.get_size()])
 
 
 def launch(body: Body, node: IrNode) -> None:

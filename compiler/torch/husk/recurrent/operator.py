@@ -79,7 +79,7 @@ def _fake_layer(
   bias: torch.Tensor | None,
   is_reverse: bool,
 ) -> torch.Tensor:
-  return gates.new_empty([gates.shape[0] + 1 + (cell is not None), *hidden.shape])
+  return gates.new_empty([gates.shape[0] + (1 if cell is None else 2), *hidden.shape])
 
 
 def _layers(
@@ -115,10 +115,11 @@ def _layers(
         own[3] if has_biases else None,
         direction == 1,
       )
-      outputs.append(result[:steps] if direction else result[1 : steps + 1])
-      last[0].append(result[0] if direction else result[steps])
+      # Python's index of a size that varies would be a number.
+      outputs.append(result.narrow(0, 0 if direction else 1, steps))
+      last[0].append(result.select(0, 0 if direction else -len(states)))
       if kind == "lstm":
-        last[1].append(result[steps + 1])
+        last[1].append(result.select(0, -1))
     values = torch.cat(outputs, -1) if is_bidirectional else outputs[0]
   found = values.transpose(0, 1) if is_batch_first else values
   return [found, *(torch.stack(one) for one in last)]

@@ -313,6 +313,11 @@ def _lstm_layer(
   projection = weights[-1] if len(weights) % 2 else None
   if _is_layer_of_host(values, projection):
     return _lstm_layer_of_host(values, hidden, cell, weights, has_biases, is_reverse)
+  if not isinstance(values.shape[0], int):
+    raise Unsupported(
+      "an LSTM whose number of steps varies, with a projection or with other numbers than float32: "
+      "here it has kernels for each step; export it for one number of steps"
+    )
   steps = linear(values, input_weight, input_bias).unbind(0)
   outputs = []
   for step in reversed(steps) if is_reverse else steps:
