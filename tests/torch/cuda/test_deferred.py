@@ -1,9 +1,11 @@
 """Templates that are written only if they are chosen."""
 
+import tempfile
+
 import husk
 import pytest
 import torch
-from husk.cuda import deferred
+from husk.cuda import deferred, records, tuning
 from torch import nn
 
 
@@ -67,3 +69,23 @@ def test_a_template_that_cannot_be_written_is_left_out():
   pick = deferred.choosing(lambda left: left[0])
   assert pick(None, choices).name == "second"
   assert pick(None, choices[:1]).name == "first"
+
+
+def test_a_template_knows_what_its_problem_is(monkeypatch):
+  """Records are found by what a template tells before it is written, and it is measured as it is
+  afterwards."""
+  before, after = [], []
+  pick = tuning.Tuning.pick_template
+
+  def picked(self, target, choices):
+    for choice in choices:
+      written = deferred.written(choice)
+      for one, found in ((choice, before), (written, after)):
+        found.append((records.problem_of(one), records.config_of(one)))
+    return pick(self, target, choices)
+
+  monkeypatch.setattr(tuning.Tuning, "pick_template", picked)
+  with tempfile.TemporaryDirectory() as folder:
+    model, x = Images().half().eval(), torch.randn(2, 3, 20, 20).half()
+    husk.write(model, (x,), folder, targets=("cuda:h200",), progress=False)
+  assert before == after and len({str(problem) for problem, _ in before}) > 4

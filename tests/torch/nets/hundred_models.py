@@ -19,9 +19,9 @@ were not trained, become random ones, so that a model that leaves them out diffe
 
 With --json, a file has the results, the seconds of an export by stage, its processor seconds with
 those of compilers, and the numbers of nodes of the graph of torch.export, of the operations that
-Inductor compiles after decomposition, and of parameters. A node such as a GRU is many operations.
---times prints them, and each time divided by the median of the models of nearly the same number of
-operations, nodes or parameters."""
+Inductor compiles after decomposition, of kernels for a GPU, and of parameters. A node such as a GRU
+can be many operations, and several of these are a kernel. --times prints them, and each time divided
+by the median of the models of nearly the same number of kernels, operations, nodes or parameters."""
 
 from __future__ import annotations
 
@@ -162,6 +162,7 @@ class Measured:
   @contextlib.contextmanager
   def export(self) -> Iterator[None]:
     from husk import exporter
+    from husk.cuda.kernels import CudaKernels
     from torch._inductor import compile_fx
 
     stages: list[dict[str, float]] = []
@@ -178,7 +179,11 @@ class Measured:
       stages.append(export_progress.seconds)
       return export_progress
 
-    compiled = compile_fx.compile_fx_inner
+    compiled, define = compile_fx.compile_fx_inner, CudaKernels._define
+
+    def define_kernel(*args: Any, **options: Any) -> Any:
+      self.found["kernels"] = self.found.get("kernels", 0) + 1
+      return define(*args, **options)
 
     def compile_graph(module: Any, *args: Any, **options: Any) -> Any:
       graphs = [m.graph for m in module.modules() if hasattr(m, "graph")]
@@ -190,13 +195,13 @@ class Measured:
     remarks.emit = lambda record: self.remarks.append(record.getMessage())
     logging.getLogger("husk").addHandler(remarks)
     exporter.Function.exported, exporter.Progress = counted, progress
-    compile_fx.compile_fx_inner = compile_graph
+    compile_fx.compile_fx_inner, CudaKernels._define = compile_graph, define_kernel
     begin, cpu = time.perf_counter(), processor_seconds()
     try:
       yield
     finally:
       exporter.Function.exported, exporter.Progress = written, shown
-      compile_fx.compile_fx_inner = compiled
+      compile_fx.compile_fx_inner, CudaKernels._define = compiled, define
       logging.getLogger("husk").removeHandler(remarks)
       self.found["seconds"] = round(time.perf_counter() - begin, 1)
       self.found["cpu"] = round(processor_seconds() - cpu, 1)
@@ -390,11 +395,10 @@ def slowness(rows: list[dict[str, Any]], size: str) -> dict[str, float]:
 
 def times(found: list[dict[str, Any]]) -> Iterator[str]:
   """The processor time of exports, and how much longer each takes than the median of the models of
-  its size, the number of operations, nodes or parameters; the longest first."""
+  its size, the number of kernels, operations, nodes or parameters; the longest first."""
   rows = [one for one in found if one.get("nodes") and one["result"] in RAN]
-  sizes = [
-    size for size in ("operations", "nodes", "parameters") if all(one.get(size) for one in rows)
-  ]
+  known = ("kernels", "operations", "nodes", "parameters")
+  sizes = [size for size in known if all(one.get(size) for one in rows)]
   slow = {size: slowness(rows, size) for size in sizes}
   for size in sizes:
     within = sum(ratio <= 1.5 for ratio in slow[size].values())

@@ -192,7 +192,8 @@ TARGETS = {"host": on_host, "fake": on_fake}
 
 def without_a_gpu():
   """Lets torch take a machine for one without a GPU. A process that has asked for one cannot use it
-  in children, and an export, which asks, needs none."""
+  in children, and an export, which asks, needs none. Some operators ask in other ways, and their
+  exports fail in children on such a machine."""
   import torch
 
   torch.cuda.is_available = lambda: False

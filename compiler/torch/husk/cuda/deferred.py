@@ -60,7 +60,10 @@ def _class() -> Any:
     def __init__(
       self, template: InductorObject, append: Callable[..., Any], options: dict[str, Any]
     ) -> None:
-      super().__init__(f"triton_{template.name}", options["input_nodes"], options["layout"], "")
+      described = ", ".join(f"{name}={value}" for name, value in options.items() if name.isupper())
+      super().__init__(
+        f"triton_{template.name}", options["input_nodes"], options["layout"], described
+      )
       self._append, self._options = append, options
       self._written: list[Any] | None = None
       sizes = tuple(options.get(f"BLOCK_{axis}", -1) for axis in "MKN")
@@ -76,6 +79,8 @@ def _class() -> Any:
       if self._written is None:
         self._written = []
         self._append(self._written, **self._options)
+        for choice in self._written:
+          choice.log_info = {**self.log_info, **choice.log_info}
       return self._written[0] if self._written else None
 
     def output_node(self) -> Any:
