@@ -30,7 +30,7 @@ class Images(nn.Module):
 @pytest.mark.parametrize("tune", ["heuristic", "none"])
 def test_the_program_is_the_same(tune, tmp_path, monkeypatch):
   model, x = Images().eval(), torch.randn(2, 3, 20, 20)
-  texts, counts = [], []
+  texts, counts, deferring = [], [], deferred.appending
   for name in ("deferred", "at once"):
     written = []
 
@@ -39,9 +39,8 @@ def test_the_program_is_the_same(tune, tmp_path, monkeypatch):
         written.append(args[0].name)
         return original(*args, **kwargs)
 
-      return before(counted) if is_deferred else counted
+      return deferring(counted) if is_deferred else counted
 
-    before = deferred.appending
     with monkeypatch.context() as patched:
       patched.setattr(deferred, "appending", appending)
       husk.write(model, (x,), tmp_path / name, targets=("cuda:h200",), tune=tune, progress=False)

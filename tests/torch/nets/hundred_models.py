@@ -20,8 +20,9 @@ were not trained, become random ones, so that a model that leaves them out diffe
 With --json, a file has the results, the seconds of an export by stage, its processor seconds with
 those of compilers, and the numbers of nodes of the graph of torch.export, of the operations that
 Inductor compiles after decomposition, of kernels for a GPU, and of parameters. A node such as a GRU
-can be many operations, and several of these are a kernel. --times prints them, and each time divided
-by the median of the models of nearly the same number of kernels, operations, nodes or parameters."""
+can be many operations, and several of these are a kernel. --times prints them, and each time
+divided by the median of the models of nearly the same number of kernels, operations, nodes or
+parameters."""
 
 from __future__ import annotations
 

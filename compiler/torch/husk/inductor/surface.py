@@ -265,6 +265,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   ),
   # Nodes of Inductor's graph, and sizes.
   "torch._inductor.ir": (
+    uses("ChoiceCaller", "a template that is written later (deferred.py)"),
     uses("data", "boxes around a node", of="TensorBox StorageBox MutableBox"),
     uses("create", "the result of a lowering", of="TensorBox"),
     uses("data layout", "another view of a buffer", of="ReinterpretView"),
@@ -669,7 +670,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
       "_cuda_getCurrentRawStream _cuda_isCurrentStreamCapturing",
       "the stream of a run (jit/module.py)",
     ),
-    uses("CompositeImplicitAutograd", "how an operator is implemented", of="DispatchKey"),
+    uses("Autograd CompositeImplicitAutograd", "how an operator is implemented", of="DispatchKey"),
     uses(
       "_dispatch_has_kernel _dispatch_has_kernel_for_dispatch_key",
       "whether an operator has such an implementation",
