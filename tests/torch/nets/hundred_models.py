@@ -394,6 +394,24 @@ def slowness(rows: list[dict[str, Any]], size: str) -> dict[str, float]:
   return ratios
 
 
+def above_the_line(rows: list[dict[str, Any]]) -> Iterator[str]:
+  """The time that an export takes for each kernel and operation, by least squares of relative
+  errors, and the models that take the most beyond that."""
+  cpu = torch.tensor([one["cpu"] for one in rows], dtype=torch.float64)
+  columns = [[1.0, one["kernels"], one["operations"]] for one in rows]
+  sizes = torch.tensor(columns, dtype=torch.float64)
+  solution = torch.linalg.lstsq(sizes / cpu[:, None], torch.ones_like(cpu)[:, None]).solution
+  ratios = (cpu / (sizes @ solution)[:, 0]).tolist()
+  base, kernel, operation = solution[:, 0].tolist()
+  within = sum(ratio <= 1.5 for ratio in ratios)
+  yield (
+    f"{base:.2f} s, {kernel:.3f} s a kernel and {operation:.4f} s an operation: {within} of "
+    f"{len(rows)} take at most 1.5 times as long"
+  )
+  largest = sorted(zip(ratios, rows), key=lambda pair: -pair[0])[:5]
+  yield "  " + ", ".join(f"{one['name']} {ratio:.2f}" for ratio, one in largest)
+
+
 def times(found: list[dict[str, Any]]) -> Iterator[str]:
   """The processor time of exports, and how much longer each takes than the median of the models of
   its size, the number of kernels, operations, nodes or parameters; the longest first."""
@@ -404,6 +422,8 @@ def times(found: list[dict[str, Any]]) -> Iterator[str]:
   for size in sizes:
     within = sum(ratio <= 1.5 for ratio in slow[size].values())
     yield f"{within} of {len(rows)} take at most 1.5 times the median of their number of {size}"
+  if "kernels" in sizes:
+    yield from above_the_line(rows)
   rows.sort(key=lambda one: -slow[sizes[0]][one["name"]])
   yield " ".join(f"/{size}" for size in sizes) + f"  ms/{sizes[0]}     cpu  {sizes[0]}"
   for one in rows:
