@@ -24,6 +24,7 @@ BELOW = {
   "libraries",
   "launches",
   "rows",
+  "recurrent",
   "experts",
   "attention",
 }
@@ -42,6 +43,7 @@ ALLOWED = {
   "libraries": {"hir", "inductor", "lower"},
   "launches": {"hir", "inductor", "lower", "cuda"},
   "rows": {"hir", "inductor", "lower", "cuda", "launches"},
+  "recurrent": {"hir", "inductor", "fusion", "lower", "cuda", "launches"},
   "experts": {"hir", "inductor", "fusion", "lower", "quantized", "cuda", "launches", "rows"},
   "attention": {"hir", "inductor", "fusion", "lower", "cuda", "launches"},
   "devices": BELOW - {"runtime"},
@@ -57,6 +59,7 @@ KERNELS = {
   "attention.hopper_kernel",
   "attention.step_kernel",
   "experts.kernel",
+  "recurrent.kernel",
   "rows.codes_kernel",
   "rows.kernel",
   "rows.tiles",

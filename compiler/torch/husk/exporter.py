@@ -37,10 +37,12 @@ from .inductor import (
   torch_compat,
   varying,
 )
+from .inductor.decompositions import composites
 from .options import Options, Path, merged, written_out
 from .program import aliases, constants, dtensors, filled, objects, signature, tracing, weights
 from .progress import Progress
 from .quantized import Recognised, exponents, formats, schemes, spellings, unwrapped
+from .recurrent import operator as recurrent
 from .version import VERSION
 
 if TYPE_CHECKING:
@@ -101,6 +103,7 @@ class Function:
       user_kernels.traced(),
       detection.traced(),
       filters.traced(),
+      composites.traced(),
       python_numbers.traced(),
       torch_compat.hooks_of_buffers_kept(),
       schemes.applied(model, options.quantize),
@@ -373,11 +376,15 @@ def _program(
   # The signatures are those of the decomposed programs: torch tells other ranks of the states of an
   # LSTM before the LSTM is decomposed. Attention has no effect on a signature. Its decomposition
   # takes a tenth of the time of an export, and targets that have attention as one step need none.
+  # Recurrent networks have none for a number of steps that varies where a kernel has all steps.
   attention_stays = all(target.attention == "flash" for target in targets)
+  steps_stay = all(target.has_recurrent_layers for target in targets)
   with failures.explained():
     described = {
       name: capture.prepared(one, keep_attention=True) if attention_stays else prepared(one)
-      for name, one in exported.items()
+      for name, one in (
+        (name, recurrent.rewrite(one) if steps_stay else one) for name, one in exported.items()
+      )
     }
   signatures = signature.of_functions(described, names, stored)
   program.tree = signature.tree(signatures)

@@ -41,3 +41,20 @@ def test_samples_without_replacement():
   expected = torch.tensor([0.5, 0, 0, 0.5], dtype=torch.float64)
   torch.testing.assert_close(shares, expected, atol=0.02, rtol=0)
   torch.testing.assert_close((samples[:, 0] == 1).double().mean().item(), 0.5, atol=0.02, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [None, torch.int32, torch.float64])
+def test_permutations(dtype):
+  """Each of six permutations is as likely as the others."""
+  torch.manual_seed(6)
+
+  def function(x):
+    return torch.randperm(x.shape[0], dtype=dtype, device=x.device)
+
+  traced = decomposed.graph(function, (torch.zeros(3),))
+  assert "aten::randperm" not in decomposed.operators(traced)
+  drawn = torch.stack([traced(torch.zeros(3)) for _ in range(3000)])
+  assert drawn.dtype is (torch.int64 if dtype is None else dtype)
+  assert torch.equal(drawn.sort(1).values, torch.arange(3, dtype=drawn.dtype).expand(3000, 3))
+  shares = (drawn[:, 0] * 2 + (drawn[:, 1] > drawn[:, 2])).long().bincount(minlength=6) / 3000
+  torch.testing.assert_close(shares, torch.full((6,), 1 / 6), atol=0.03, rtol=0)

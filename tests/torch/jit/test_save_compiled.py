@@ -379,6 +379,17 @@ def named(forward):
   return wrapper
 
 
+def checked(forward):
+  """Another one, which has no parameter for the model."""
+
+  @functools.wraps(forward)
+  def wrapper(*args, **kwargs):
+    assert "past" not in kwargs
+    return forward(*args, **kwargs)
+
+  return wrapper
+
+
 class Transformer(nn.Module):
   """A model as transformers has them: most arguments are keywords, and some are none."""
 
@@ -397,10 +408,17 @@ class Transformer(nn.Module):
     return self.head(x), x[:, 0]
 
 
+class CheckedTransformer(Transformer):
+  @checked
+  def forward(self, *args, **kwargs):
+    return super().forward(*args, **kwargs)
+
+
+@pytest.mark.parametrize("kind", [Transformer, CheckedTransformer])
 @pytest.mark.parametrize("way", ["keywords", "positions", "embeddings"])
-def test_a_transformer_without_arguments(path, way):
+def test_a_transformer_without_arguments(path, way, kind):
   torch.manual_seed(0)
-  model = Transformer().eval()
+  model = kind().eval()
   ids, mask = torch.tensor([[1, 2, 3], [4, 5, 6]]), torch.tensor([[1, 1, 1], [1, 1, 0]])
   args, kwargs = {
     "keywords": ((), {"input_ids": ids, "attention_mask": mask, "return_dict": False}),

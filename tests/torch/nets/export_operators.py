@@ -386,6 +386,7 @@ def work(pipe, options):
   warnings.simplefilter("ignore")
   logging.disable(logging.ERROR)
   torch.set_num_threads(1)
+  torch.backends.cudnn.allow_tf32 = False  # as eager mode, with which results are compared
   sys.stderr = open(os.devnull, "w")
   operators = all_operators(options)
   if options.run and not options.target.startswith("host"):

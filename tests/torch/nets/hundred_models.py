@@ -18,9 +18,11 @@ Parameters and buffers that all have one value, such as biases of 0 and statisti
 were not trained, become random ones, so that a model that leaves them out differs.
 
 With --json, a file has the results, the seconds of an export by stage, its processor seconds with
-those of compilers, the number of nodes of the graph of torch.export and that of parameters. --times
-prints them, and each time divided by the median of the models of nearly the same number of nodes,
-or of parameters."""
+those of compilers, and the numbers of nodes of the graph of torch.export, of the operations that
+Inductor compiles after decomposition, of kernels for a GPU, and of parameters. A node such as a GRU
+can be many operations, and several of these are a kernel. --times prints them, and each time
+divided by the median of the models of nearly the same number of kernels, operations, nodes or
+parameters."""
 
 from __future__ import annotations
 
@@ -32,6 +34,7 @@ import itertools
 import json
 import logging
 import math
+import operator
 import os
 import pathlib
 import resource
@@ -49,7 +52,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = map(str, (HERE, HERE.parent / "helpers", HERE.parents[2] / "compiler" / "torch"))
 
 import torch  # noqa: E402
-from random_models import in_a_child, words  # noqa: E402
+from random_models import in_a_child, without_a_gpu, words  # noqa: E402
 from torch.utils import _pytree as pytree  # noqa: E402
 from zoo.row import Row  # noqa: E402
 
@@ -160,6 +163,8 @@ class Measured:
   @contextlib.contextmanager
   def export(self) -> Iterator[None]:
     from husk import exporter
+    from husk.cuda.kernels import CudaKernels
+    from torch._inductor import compile_fx
 
     stages: list[dict[str, float]] = []
     written, shown = exporter.Function.exported, exporter.Progress
@@ -175,15 +180,29 @@ class Measured:
       stages.append(export_progress.seconds)
       return export_progress
 
+    compiled, define = compile_fx.compile_fx_inner, CudaKernels._define
+
+    def define_kernel(*args: Any, **options: Any) -> Any:
+      self.found["kernels"] = self.found.get("kernels", 0) + 1
+      return define(*args, **options)
+
+    def compile_graph(module: Any, *args: Any, **options: Any) -> Any:
+      graphs = [m.graph for m in module.modules() if hasattr(m, "graph")]
+      nodes = [node for graph in graphs for node in graph.nodes if node.op == "call_function"]
+      self.found["operations"] = sum(node.target is not operator.getitem for node in nodes)
+      return compiled(module, *args, **options)
+
     remarks = logging.Handler(logging.WARNING)
     remarks.emit = lambda record: self.remarks.append(record.getMessage())
     logging.getLogger("husk").addHandler(remarks)
     exporter.Function.exported, exporter.Progress = counted, progress
+    compile_fx.compile_fx_inner, CudaKernels._define = compile_graph, define_kernel
     begin, cpu = time.perf_counter(), processor_seconds()
     try:
       yield
     finally:
       exporter.Function.exported, exporter.Progress = written, shown
+      compile_fx.compile_fx_inner, CudaKernels._define = compiled, define
       logging.getLogger("husk").removeHandler(remarks)
       self.found["seconds"] = round(time.perf_counter() - begin, 1)
       self.found["cpu"] = round(processor_seconds() - cpu, 1)
@@ -375,23 +394,44 @@ def slowness(rows: list[dict[str, Any]], size: str) -> dict[str, float]:
   return ratios
 
 
+def above_the_line(rows: list[dict[str, Any]]) -> Iterator[str]:
+  """The time that an export takes for each kernel and operation, by least squares of relative
+  errors, and the models that take the most beyond that."""
+  cpu = torch.tensor([one["cpu"] for one in rows], dtype=torch.float64)
+  columns = [[1.0, one["kernels"], one["operations"]] for one in rows]
+  sizes = torch.tensor(columns, dtype=torch.float64)
+  solution = torch.linalg.lstsq(sizes / cpu[:, None], torch.ones_like(cpu)[:, None]).solution
+  ratios = (cpu / (sizes @ solution)[:, 0]).tolist()
+  base, kernel, operation = solution[:, 0].tolist()
+  within = sum(ratio <= 1.5 for ratio in ratios)
+  yield (
+    f"{base:.2f} s, {kernel:.3f} s a kernel and {operation:.4f} s an operation: {within} of "
+    f"{len(rows)} take at most 1.5 times as long"
+  )
+  largest = sorted(zip(ratios, rows), key=lambda pair: -pair[0])[:5]
+  yield "  " + ", ".join(f"{one['name']} {ratio:.2f}" for ratio, one in largest)
+
+
 def times(found: list[dict[str, Any]]) -> Iterator[str]:
   """The processor time of exports, and how much longer each takes than the median of the models of
-  its size, the number of nodes or of parameters; the longest first."""
+  its size, the number of kernels, operations, nodes or parameters; the longest first."""
   rows = [one for one in found if one.get("nodes") and one["result"] in RAN]
-  sizes = [size for size in ("nodes", "parameters") if all(one.get(size) for one in rows)]
+  known = ("kernels", "operations", "nodes", "parameters")
+  sizes = [size for size in known if all(one.get(size) for one in rows)]
   slow = {size: slowness(rows, size) for size in sizes}
   for size in sizes:
     within = sum(ratio <= 1.5 for ratio in slow[size].values())
     yield f"{within} of {len(rows)} take at most 1.5 times the median of their number of {size}"
+  if "kernels" in sizes:
+    yield from above_the_line(rows)
   rows.sort(key=lambda one: -slow[sizes[0]][one["name"]])
-  yield " ".join(f"/{size}" for size in sizes) + "  ms/node     cpu  nodes"
+  yield " ".join(f"/{size}" for size in sizes) + f"  ms/{sizes[0]}     cpu  {sizes[0]}"
   for one in rows:
-    rate = 1000 * one["cpu"] / one["nodes"]
+    rate = 1000 * one["cpu"] / one[sizes[0]]
     stages = ", ".join(f"{name} {seconds}" for name, seconds in one["stages"].items())
     ratios = " ".join(f"{slow[size][one['name']]:{len(size) + 1}.2f}" for size in sizes)
     name = f"{one['family']} {one['name']}"
-    yield f"{ratios} {rate:8.1f} {one['cpu']:7.1f} {one['nodes']:6d}  {name}: {stages}"
+    yield f"{ratios} {rate:8.1f} {one['cpu']:7.1f} {one[sizes[0]]:6d}  {name}: {stages}"
 
 
 def parsed() -> argparse.Namespace:
@@ -453,6 +493,7 @@ def main() -> int:
 def warm_up(options: argparse.Namespace) -> None:
   import husk
 
+  without_a_gpu()
   with tempfile.TemporaryDirectory() as folder:
     path = pathlib.Path(folder) / "model.husk"
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Softmax(-1))

@@ -35,7 +35,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "helpers"), str(HERE.parents[2] / "compiler" / "torch")]
 
 import torch  # noqa: E402
-from random_models import in_a_child  # noqa: E402
+from random_models import in_a_child, without_a_gpu  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.export import Dim  # noqa: E402
 from torch.utils import _pytree as pytree  # noqa: E402
@@ -187,6 +187,7 @@ def warm_up(options):
   """Exports one program, so that no child of this process needs to import what an export does."""
   import husk
 
+  without_a_gpu()
   with tempfile.TemporaryDirectory() as folder:
     target = options.gpu if options.pack else options.target
     husk.write(nn.Linear(3, 3), (torch.ones(2, 3),), folder, targets=(target,), progress=False)

@@ -190,6 +190,17 @@ def session_results(program, inputs, written, device="cpu"):
 TARGETS = {"host": on_host, "fake": on_fake}
 
 
+def without_a_gpu():
+  """Lets torch take a machine for one without a GPU. A process that has asked for one cannot use it
+  in children, and an export, which asks, needs none. Some operators ask in other ways, and their
+  exports fail in children on such a machine."""
+  import torch
+
+  torch.cuda.is_available = lambda: False
+  torch.cuda.device_count = lambda: 0
+  torch._C._cuda_getDeviceCount = lambda: 0
+
+
 def in_a_child(function, seconds):
   """What a function returns in a child of this process, or how the child ends without it."""
   reader, writer = os.pipe()

@@ -321,3 +321,31 @@ def test_a_way_with_deferred_asserts_is_not_tried_for_other_errors():
   with pytest.raises(RuntimeError, match="something else"):
     tracing.traced(torch.nn.Linear(2, 2), (torch.ones(1, 2),), None, None, export=export)
   assert ways == [(False, False), (True, False)]
+
+
+class Place:
+  """A number that a model counts up, in an object that is no module, as in a cache."""
+
+  def __init__(self):
+    self.layers = [{"taken": torch.tensor(0)}]
+
+
+class Counting(torch.nn.Module):
+  def __init__(self):
+    super().__init__()
+    self.place = Place()
+
+  def forward(self, x):
+    taken = self.place.layers[0]["taken"]
+    taken.add_(x.shape[0])
+    return x * taken
+
+
+def test_a_number_of_an_object_begins_with_its_value(tmp_path):
+  """torch.export writes to the tensor of a number while it traces."""
+  model, eager, x = Counting(), Counting(), torch.ones(3)
+  husk.export(model, (x,), tmp_path / "model.husk", progress=False)
+  assert model.place.layers[0]["taken"] == 0
+  program = husk.load(tmp_path / "model.husk")
+  for _ in range(2):
+    torch.testing.assert_close(torch.as_tensor(program(x)), eager(x))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..inductor import capture, decompositions
 from ..inductor.lines import InductorObject
-from . import convolution, fake_cuda, gemm_configs, products, records, tuning
+from . import convolution, deferred, fake_cuda, gemm_configs, products, records, tuning
 from .records import Problem
 from .target import Target
 
@@ -69,7 +69,8 @@ class _Meter(tuning.Tuning):
       ranked = [choice for choice in ranked if records.config_of(choice) in self.wanted]
     else:
       ranked = ranked[:MOST_CANDIDATES]
-    candidates = {records.config_of(choice): choice for choice in ranked}
+    texts = {records.config_of(choice): deferred.written(choice) for choice in ranked}
+    candidates = {name: choice for name, choice in texts.items() if choice is not None}
     problem = records.problem_of(ranked[0])
     if problem is not None:
       self.times.setdefault(problem, {}).update(_times(candidates, self.alone))

@@ -13,7 +13,7 @@ from typing import Any
 from ..inductor import torch_compat
 from ..inductor.lines import InductorObject
 from ..inductor.replace import Replacement
-from . import convolution, depthwise, gemm_configs, rounded_weights
+from . import convolution, deferred, depthwise, gemm_configs, rounded_weights
 from .target import Target
 from .tuning import Tuning, milliseconds
 
@@ -45,6 +45,8 @@ def replacements(target: Target, tuned: Tuning) -> Iterator[Replacement]:
     functools.partial(_sum_of_products, mm_plus_mm.tuned_mm_plus_mm),
   )
   append = select_algorithm.TritonTemplate.maybe_append_choice
+  if not tuned.measures:
+    append = deferred.appending(append)
   marking = rounded_weights.marking(append)
   yield select_algorithm.TritonTemplate, "maybe_append_choice", marking
   for template in (conv.conv2d_template, conv.conv3d_template):
@@ -61,7 +63,7 @@ def replacements(target: Target, tuned: Tuning) -> Iterator[Replacement]:
     yield (
       select_algorithm.AlgorithmSelectorCache,
       "pick_deterministic_choice",
-      lambda self, choices: tuned.pick_template(target, choices),
+      deferred.choosing(lambda choices: tuned.pick_template(target, choices)),
     )
 
 

@@ -47,6 +47,8 @@ from ..program import constants
 from ..program.constants import FunctionConstants
 from ..program.signature import Signature
 from ..quantized import int_layers, spellings
+from ..recurrent import node as recurrent
+from ..recurrent import operator as recurrent_operator
 from ..rows import node as rows
 from .called import Called
 from .device import Device, GraphKernels, Lowerings, Prepare, with_attention
@@ -73,6 +75,7 @@ class Cuda(Device):
   title = "one GPU of CUDA"
   modes = ("auto", "list", "graph")
   folds = True
+  has_recurrent_layers = True
 
   def __init__(
     self,
@@ -155,7 +158,7 @@ class Cuda(Device):
     weights: FunctionConstants,
     names: hir.Names,
   ) -> hir.Variant:
-    nodes = {**rows.NODES, **expert_nodes.NODES, **choice.NODES}
+    nodes = {**rows.NODES, **expert_nodes.NODES, **choice.NODES, **recurrent.NODES}
     if self.attention == "flash":
       nodes |= {**launch.NODES, **step_launch.NODES}
     writer = self.writer(signature, weights, names, nodes)
@@ -183,6 +186,9 @@ class Cuda(Device):
     with_choices = choice.rewrite(exported)
     if with_choices is not exported:
       exported, prepared = with_choices, capture.prepared
+    of_layers = recurrent_operator.rewrite(exported)
+    if of_layers is not exported:
+      exported, prepared = of_layers, capture.prepared
     of_codes = int_layers.rewrite(exported)
     if of_codes is not exported:
       exported, prepared = of_codes, capture.prepared
@@ -214,6 +220,7 @@ class Cuda(Device):
           **eight_bits.lowerings(self.description),
           **spellings.lowerings(),
           **rows.lowerings(self.description),
+          **recurrent.lowerings(),
           **expert_nodes.lowerings(),
           **choice.lowerings(),
           **random.lowerings(constants.GENERATOR, constants.GENERATOR_BYTES),

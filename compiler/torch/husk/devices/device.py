@@ -80,6 +80,8 @@ class Device:
   modes: ClassVar[tuple[str, ...]] = ("auto", "list")
 
   folds: bool = False  # whether steps that need constants alone run once, when a file is opened
+  # Whether a kernel computes all steps of a recurrent network.
+  has_recurrent_layers: ClassVar[bool] = False
   operators: Operators
   kernels: Kernels
 

@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from . import collectives, repeated, torch_compat
+from . import collectives, patterns, repeated, torch_compat
 from .lines import InductorObject, NodeLine
 from .replace import Replacement, replaced, replaced_entries
 
@@ -76,6 +76,7 @@ def husk_lines(
       for name, fields in _NUMBERS_OF_PARTS.items()
       if hasattr(ir, name)
     ),
+    *patterns.replacements(),
     *repeated.replacements(),
   ]
   asserts = {

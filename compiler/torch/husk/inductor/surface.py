@@ -265,6 +265,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   ),
   # Nodes of Inductor's graph, and sizes.
   "torch._inductor.ir": (
+    uses("ChoiceCaller", "a template that is written later (deferred.py)"),
     uses("data", "boxes around a node", of="TensorBox StorageBox MutableBox"),
     uses("create", "the result of a lowering", of="TensorBox"),
     uses("data layout", "another view of a buffer", of="ReinterpretView"),
@@ -430,8 +431,17 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   "torch._inductor.fx_passes.joint_graph": (
     replaces("lazy_init", "traces the patterns on the CPU (fake_cuda.py)"),
   ),
+  "torch._inductor.pattern_matcher": (
+    replaces("extra_check", "whether a pattern is replaced (patterns.py)", of="PatternEntry"),
+    uses("handler", "what replaces it", of="GraphPatternEntry"),
+    uses("patterns", "the patterns of a pass", of="PatternMatcherPass"),
+  ),
+  "torch._inductor.fx_passes.misc_patterns": (
+    replaces("register_replacement", "leaves out a pattern that fails (patterns.py)"),
+  ),
   "torch._inductor.fx_passes.post_grad": (
     uses("noop_registry", "the operators that copy"),
+    uses("pass_patterns pointless_cumsum_replacement", "a pattern that fails (patterns.py)"),
     replaces("remove_noop_ops", "keeps copies of what is written later (torch_compat.kept_copies)"),
     replaces(
       "decompose_map_to_while_loop decompose_scan_to_while_loop",
@@ -660,7 +670,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
       "_cuda_getCurrentRawStream _cuda_isCurrentStreamCapturing",
       "the stream of a run (jit/module.py)",
     ),
-    uses("CompositeImplicitAutograd", "how an operator is implemented", of="DispatchKey"),
+    uses("Autograd CompositeImplicitAutograd", "how an operator is implemented", of="DispatchKey"),
     uses(
       "_dispatch_has_kernel _dispatch_has_kernel_for_dispatch_key",
       "whether an operator has such an implementation",
@@ -850,6 +860,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   "torch._ops": (
     uses("HigherOrderOperator", "an operator with functions as arguments"),
     uses("_schema _op_dk", "an operator", of="OpOverload"),
+    uses("_dispatch_cache", "what an operator remembers of its kernels", of="OpOverload"),
   ),
   "torch.amp.autocast_mode": (uses("_enter_autocast _exit_autocast", "mark a region of autocast"),),
   "torch.nn": (
@@ -879,7 +890,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
       "_adaptive_avg_pool2d _adaptive_avg_pool2d_backward _adaptive_avg_pool3d _assert_async"
       " _assert_scalar _index_put_impl _reshape_copy"
       " _assert_tensor_metadata _cdist_forward _embedding_bag _embedding_bag_forward_only"
-      " _functional_assert_async _grouped_mm _histogramdd_from_bin_cts _int_mm"
+      " _functional_assert_async _euclidean_dist _grouped_mm _histogramdd_from_bin_cts _int_mm"
       " _linalg_det _linalg_slogdet _linalg_solve_ex _local_scalar_dense"
       " _native_batch_norm_legit_no_training"
       " _pdist_forward _scaled_mm _to_copy _trilinear _unique2 _unsafe_index _unsafe_index_put"

@@ -112,10 +112,18 @@ def of_frame(of_inductor: Sequence[range]) -> Region | None:
   if frame is None:
     return None
   code, values = frame
-  names = _parameters(code)
-  owner = values.get(names[0]) if names else None
+  arguments = {name: values[name] for name in _parameters(code) if name in values}
+  first = next(iter(arguments), "")
+  owner = arguments.get(first)
+  if not code.co_argcount and isinstance(owner, tuple) and owner:
+    # A decorator's `*args`, the first of which may be the module.
+    owner = owner[0]
   is_method = isinstance(owner, torch.nn.Module)
   if is_method:
+    if isinstance(arguments[first], tuple):
+      arguments[first] = arguments[first][1:]
+    else:
+      del arguments[first]
     owner = type(owner)
   else:
     owner = _class_or_function(values.get("fn")) if torch_compat.wraps(code) else None
@@ -123,7 +131,7 @@ def of_frame(of_inductor: Sequence[range]) -> Region | None:
   return Region(
     f"{code.co_name} ({code.co_filename.rpartition('/')[2]}:{code.co_firstlineno})",
     None if owner is None else weakref.ref(owner),
-    {name: _described(values[name]) for name in names[is_method:] if name in values},
+    {name: _described(value) for name, value in arguments.items()},
     guards,
     symbols,
     torch.is_grad_enabled(),

@@ -8,7 +8,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
-from collections.abc import Iterable, Iterator
+import types
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .. import hir
@@ -218,16 +219,16 @@ def _is_fake(tensor: torch.Tensor) -> bool:
 
 
 def small(owners: Iterable[torch.nn.Module | ExportedProgram]) -> list[Kept]:
-  """The tensors of one element of modules or of programs, with copies of their values. torch
-  computes with such tensors while it traces, and what a model writes to them is written then,
-  too."""
+  """The tensors of one element of modules, also those of their objects, or of programs, with copies
+  of their values. torch computes with such tensors while it traces, and what a model writes to them
+  is written then, too."""
   import torch
-  from torch.utils import _pytree as pytree
 
-  def tensors(owner: Any) -> list[Any]:
+  def tensors(owner: Any) -> Iterable[Any]:
     if isinstance(owner, torch.nn.Module):
-      return pytree.tree_leaves([vars(module) for module in owner.modules()])
-    return list(owner.constants.values())
+      seen: set[int] = set()
+      return [one for part in owner.modules() for one in _tensors(vars(part), seen, _DEPTH)]
+    return owner.constants.values()
 
   return [
     (value, value.detach().clone())
@@ -237,6 +238,32 @@ def small(owners: Iterable[torch.nn.Module | ExportedProgram]) -> list[Kept]:
     and value.device.type == "cpu"
     and value.numel() == 1
   ]
+
+
+# How deep tensors are looked for in the objects of a module: a cache has a list of layers.
+_DEPTH = 8
+
+
+def _tensors(value: Any, seen: set[int], depth: int) -> Iterator[torch.Tensor]:
+  """The tensors of containers and objects, except those of modules."""
+  import torch
+
+  if isinstance(value, torch.Tensor):
+    yield value
+    return
+  if isinstance(value, (str, type, types.ModuleType, torch.nn.Module)) or not depth:
+    return
+  if id(value) in seen:
+    return
+  seen.add(id(value))
+  if isinstance(value, Mapping):
+    parts: Iterable[Any] = value.values()
+  elif isinstance(value, (list, tuple, set, frozenset)):
+    parts = value
+  else:
+    parts = getattr(value, "__dict__", {}).values()
+  for part in list(parts):
+    yield from _tensors(part, seen, depth - 1)
 
 
 def restore(values: Iterable[Kept]) -> None:

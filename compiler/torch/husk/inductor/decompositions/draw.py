@@ -20,6 +20,7 @@ def table() -> dict[Any, Callable[..., Any]]:
     aten.normal_functional.default: _normal_like,
     prims.normal.default: _normal,
     aten.multinomial.default: _multinomial,
+    aten.randperm.default: _randperm,
   }
 
 
@@ -85,3 +86,13 @@ def _multinomial(
   # A rounded product may reach the total, behind the last element with a probability.
   last = torch.searchsorted(sums, total)
   return torch.searchsorted(sums, drawn.contiguous(), right=True).minimum(last)
+
+
+def _randperm(
+  n: int, *, dtype: torch.dtype | None = None, device: torch.device | None = None, **options: Any
+) -> torch.Tensor:
+  """The places of random keys in their order. Of 62 bits, equal ones are no matter."""
+  import torch
+
+  keys = torch.randint(1 << 62, (n,), dtype=torch.int64, device=device)
+  return keys.argsort(stable=True).to(torch.int64 if dtype is None else dtype)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import Unsupported
 from .. import own_operators, torch_compat
 from ..layouts import order_in_memory
-from . import internal, product, steps, vision
+from . import composites, internal, product, steps, vision
 
 if TYPE_CHECKING:
   import torch
@@ -46,6 +46,7 @@ def table() -> dict[Any, Callable[..., Any]]:
     torch.ops.aten._grouped_mm.default: _grouped_mm,
     torch.ops.aten._weight_int8pack_mm.default: _weight_int8pack_mm,
     **product.in_other_dtypes(),
+    **composites.table(),
     torch.ops.aten._unsafe_masked_index.default: _masked_index,
     torch.ops.aten._unsafe_masked_index_put_accumulate.default: _masked_index_add,
     **vision.table(),
@@ -312,6 +313,11 @@ def _lstm_layer(
   projection = weights[-1] if len(weights) % 2 else None
   if _is_layer_of_host(values, projection):
     return _lstm_layer_of_host(values, hidden, cell, weights, has_biases, is_reverse)
+  if not isinstance(values.shape[0], int):
+    raise Unsupported(
+      "an LSTM whose number of steps varies, with a projection or with other numbers than float32: "
+      "here it has kernels for each step; export it for one number of steps"
+    )
   steps = linear(values, input_weight, input_bias).unbind(0)
   outputs = []
   for step in reversed(steps) if is_reverse else steps:

@@ -1,0 +1,1 @@
+"""Recurrent layers on CUDA targets: one kernel computes all steps of a layer."""

@@ -1,0 +1,181 @@
+"""Husk's operators for recurrent layers, and where a program gets them.
+
+torch.export has a whole LSTM or GRU as one operator. PyTorch's decomposition writes its steps one
+after another, so an export took longer with each step, and a program had two kernels for each. Here
+a direction of a layer is one operator, whose kernel has a loop over the steps."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..fusion import rewriting
+from ..inductor import own_operators
+
+if TYPE_CHECKING:
+  import torch
+  from torch.export import ExportedProgram
+
+# The gates of a step by the kind of the layer.
+GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
+# A program of the kernel reads the weights of the hidden state in each step: on an H200 a step of
+# 12 KB took 1.5 us, and one of 262 KB 17. More bytes are read faster by kernels of all
+# multiprocessors, but an export writes few steps as kernels only.
+_MOST_BYTES, _FEW_STEPS = 1 << 17, 64
+
+
+@functools.cache
+def network() -> Any:
+  """husk::recurrent, all layers of a recurrent network, which is defined once per process. It
+  returns the outputs and the last states, as PyTorch's operators do."""
+  return own_operators.define(
+    "recurrent",
+    "str kind, Tensor input, Tensor[] states, Tensor[] weights, bool has_biases, int layers, "
+    "bool is_bidirectional, bool is_batch_first",
+    _fake_network,
+    result="Tensor[]",
+    decomposed=_layers,
+  )
+
+
+@functools.cache
+def layer() -> Any:
+  """husk::recurrent_layer, one direction of one layer, which is defined once per process. `gates`
+  are the products of all inputs with the input's weight and their bias, of step, batch and gate.
+
+  The result has the hidden states of step, batch and element: before the first step and after each,
+  or for a reversed layer after each and before the last. The last cell state follows."""
+  return own_operators.define(
+    "recurrent_layer",
+    "str kind, Tensor gates, Tensor hidden, Tensor? cell, Tensor weight, Tensor? bias, "
+    "bool is_reverse",
+    _fake_layer,
+  )
+
+
+def _fake_network(
+  kind: str,
+  input: torch.Tensor,
+  states: Sequence[torch.Tensor],
+  weights: Sequence[torch.Tensor],
+  has_biases: bool,
+  layers: int,
+  is_bidirectional: bool,
+  is_batch_first: bool,
+) -> list[torch.Tensor]:
+  import torch
+
+  size = weights[1].shape[-1] * (1 + is_bidirectional)
+  output = input.new_empty([*input.shape[:-1], size])
+  return [output, *(torch.empty_like(one) for one in states)]
+
+
+def _fake_layer(
+  kind: str,
+  gates: torch.Tensor,
+  hidden: torch.Tensor,
+  cell: torch.Tensor | None,
+  weight: torch.Tensor,
+  bias: torch.Tensor | None,
+  is_reverse: bool,
+) -> torch.Tensor:
+  return gates.new_empty([gates.shape[0] + (1 if cell is None else 2), *hidden.shape])
+
+
+def _layers(
+  kind: str,
+  input: torch.Tensor,
+  states: Sequence[torch.Tensor],
+  weights: Sequence[torch.Tensor],
+  has_biases: bool,
+  layers: int,
+  is_bidirectional: bool,
+  is_batch_first: bool,
+) -> list[torch.Tensor]:
+  """The directions of all layers. The products of the inputs of a layer are one product."""
+  import torch
+
+  values = input.transpose(0, 1) if is_batch_first else input
+  steps, directions = values.shape[0], 2 if is_bidirectional else 1
+  count = 4 if has_biases else 2
+  last: list[list[torch.Tensor]] = [[] for _ in states]
+  for index in range(layers):
+    outputs = []
+    for direction in range(directions):
+      place = index * directions + direction
+      own = weights[place * count : (place + 1) * count]
+      gates = torch.nn.functional.linear(values, own[0], own[2] if has_biases else None)
+      before = [one[place] for one in states]
+      result = layer()(
+        kind,
+        gates,
+        before[0],
+        before[1] if kind == "lstm" else None,
+        own[1],
+        own[3] if has_biases else None,
+        direction == 1,
+      )
+      # Python's index of a size that varies would be a number.
+      outputs.append(result.narrow(0, 0 if direction else 1, steps))
+      last[0].append(result.select(0, 0 if direction else -len(states)))
+      if kind == "lstm":
+        last[1].append(result.select(0, -1))
+    values = torch.cat(outputs, -1) if is_bidirectional else outputs[0]
+  found = values.transpose(0, 1) if is_batch_first else values
+  return [found, *(torch.stack(one) for one in last)]
+
+
+# The program
+
+
+def rewrite(exported: ExportedProgram) -> ExportedProgram:
+  """A copy of a program in which recurrent networks are Husk's operator. A program without one is
+  returned itself."""
+
+  def is_replaced(node: torch.fx.Node) -> bool:
+    return _call(node) is not None
+
+  def change(graph: torch.fx.Graph) -> None:
+    for node in list(graph.nodes):
+      arguments = _call(node)
+      if arguments is not None:
+        node.args, node.kwargs = arguments, {}
+        node.target = network()
+
+  return rewriting.rewrite(exported, is_replaced, change)
+
+
+def _call(node: torch.fx.Node) -> tuple[Any, ...] | None:
+  """The arguments of husk::recurrent for a recurrent network; None if a node is none, or one that
+  the kernel does not compute."""
+  import torch
+
+  aten = torch.ops.aten
+  kinds = {
+    aten.lstm.input: "lstm",
+    aten.gru.input: "gru",
+    aten.rnn_tanh.input: "rnn_tanh",
+    aten.rnn_relu.input: "rnn_relu",
+  }
+  target: Any = node.target
+  kind = kinds.get(target) if node.op == "call_function" else None
+  if kind is None or node.kwargs:
+    return None
+  arguments: Any = node.args
+  input, states, weights, has_biases, layers, dropout, train, both, batch_first = arguments
+  states = list(states) if kind == "lstm" else [states]
+  per_direction = len(weights) // (layers * (1 + both))
+  if (dropout and train) or per_direction != (4 if has_biases else 2):
+    return None
+  values = [one.meta["val"] for one in (input, *states, *weights)]
+  dtypes = {value.dtype for value in values}
+  if len(dtypes) > 1 or dtypes.isdisjoint((torch.float32, torch.float16, torch.bfloat16)):
+    return None
+  steps, weight = values[0].shape[1 if batch_first else 0], weights[1].meta["val"]
+  if len(values[0].shape) != 3:
+    return None
+  is_short = isinstance(steps, int) and steps <= _FEW_STEPS
+  if kind != "lstm" and is_short and weight.nbytes > _MOST_BYTES:
+    return None
+  return kind, input, states, list(weights), has_biases, layers, both, batch_first
