@@ -180,18 +180,14 @@ class Cuda(Device):
     """What `write` returns for the lines of Inductor's wrapper and the assumptions of a
     function."""
     flash = self.attention == "flash"
-    of_experts = experts.rewrite(exported, self.description)
-    if of_experts is not exported:
-      exported, prepared = of_experts, capture.prepared
-    with_choices = choice.rewrite(exported)
-    if with_choices is not exported:
-      exported, prepared = with_choices, capture.prepared
-    of_layers = recurrent_operator.rewrite(exported)
-    if of_layers is not exported:
-      exported, prepared = of_layers, capture.prepared
-    of_codes = int_layers.rewrite(exported)
-    if of_codes is not exported:
-      exported, prepared = of_codes, capture.prepared
+    # Each returns a program that it does not change itself.
+    before = exported
+    exported = experts.rewrite(exported, self.description)
+    exported = choice.rewrite(exported)
+    exported = recurrent_operator.rewrite(exported)
+    exported = int_layers.rewrite(exported)
+    if exported is not before:
+      prepared = capture.prepared
     exported, prepared = with_attention(exported, prepared, flash, self.note, attention.CUDA)
     with_rows = few_rows.rewrite(exported, self.description)
     if with_rows is not exported:
