@@ -224,7 +224,7 @@ AddBlocks add_of(int64_t rows) {
 constexpr bool kTakesUnsigned = kIntShift != 0;
 
 [[maybe_unused]] void add_rounded_rows(const Product& p, const RoundedSlice& slice, int64_t column,
-                                       int64_t columns, int64_t count, RoundedRows& rows) {
+                                       int64_t columns, int64_t count, const RoundedRows& rows) {
   constexpr int kMany = static_cast<int>(kRoundedAtOnce);
   const bool are_nibbles = p.b.format.bits == 4;
   // The codes of few rows are read once, in the order of memory.
@@ -245,19 +245,19 @@ constexpr bool kTakesUnsigned = kIntShift != 0;
                                       number * panel_pitch +
                                       slice.begin / kRoundedBlock * words_of_block,
                                   columns - j > kPanelColumns ? panel_pitch : 0, number, at_once};
-    for (int64_t first = 0; first < slice.blocks(); first += kScaledBlocks) {
-      const int64_t blocks = smaller(kScaledBlocks, slice.blocks() - first),
+    for (int64_t first = 0; first < rows.blocks; first += kScaledBlocks) {
+      const int64_t blocks = smaller(kScaledBlocks, rows.blocks - first),
                     begin = slice.begin + first * kRoundedBlock;
       scales.read(q.scales, groups, q.group, panels, begin, blocks);
       if (q.zeros.data) zeros.read(q.zeros, groups, q.group, panels, begin, blocks);
       for (int64_t r = 0; r < count; r += rows_at_once) {
-        const int64_t at = r * slice.blocks() + first;
+        const int64_t at = r * rows.blocks + first;
         add(flipped, panels.words + first * words_of_block, panels.pitch, scales.numbers, blocks,
-            rows.ints + r * slice.pitch() + first * kRoundedBlock, slice.pitch(), rows.steps + at,
-            rows.starts + at, slice.blocks(), rows.sums + r * kRoundedPitch + j);
+            rows.ints + r * rows.pitch + first * kRoundedBlock, rows.pitch, rows.steps + at,
+            rows.starts + at, rows.blocks, rows.sums + r * kRoundedPitch + j);
       }
       for (int64_t r = 0; q.zeros.data && r < count; ++r) {
-        const int64_t at = r * slice.blocks() + first;
+        const int64_t at = r * rows.blocks + first;
         subtract_zeros(scales, zeros, blocks, at_once * kIntVectors, rows.steps + at,
                        rows.int_sums + at, rows.sums + r * kRoundedPitch + j);
       }
