@@ -391,12 +391,29 @@ struct AttentionPart {
     for (; j < keys; ++j) scores[j] += b.mask[j];
   }
 
+  // Fetches rows of a block into the first-level cache. Their lines are read in an order in which
+  // the processor does not load them ahead.
+  static void fetch_rows(const Block& block, int64_t row, int64_t count, int64_t width) {
+    const auto* from = reinterpret_cast<const char*>(block.data + row * block.row);
+    const int64_t bytes = block.row * int64_t{sizeof(K)};
+    for (int64_t i = 0; i < count; ++i, from += bytes)
+      for (int64_t c = 0; c < width * int64_t{sizeof(K)}; c += 64) __builtin_prefetch(from + c);
+  }
+
   // Adds a block of keys, which is read in place, to the results of all R rows.
   template <int R>
   void add_few(int64_t start, int64_t keys) {
     for (int64_t i = 0; i < R * kMaxKeys; i += L) store(b.scores + i, Vector<T>{});
-    add_columns<T, T, T, K, R>(b.query, kMaxHeadWidth, key.data, key.row, a.width, keys, b.scores,
-                               kMaxKeys);
+    constexpr int64_t kStep = 16;
+    for (int64_t j = 0; j < keys; j += kStep) {
+      const int64_t count = smaller(kStep, keys - j);
+      if (!a.key_scales) {
+        fetch_rows(key, j + kStep, smaller(kStep, keys - j - count), a.width);
+        fetch_rows(value, j, count, a.value_width);
+      }
+      add_columns<T, T, T, K, R>(b.query, kMaxHeadWidth, key.data + j * key.row, key.row, a.width,
+                                 count, b.scores + j, kMaxKeys);
+    }
     for (int64_t i = 0; i < R * kMaxKeys; i += L)
       store(b.scores + i, load(b.scores + i) * static_cast<T>(a.scale));
     multiply_scores(a.key_scales, R, start, keys);
