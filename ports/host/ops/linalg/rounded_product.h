@@ -42,6 +42,9 @@ struct RoundedRows {
   float* sums;
 };
 
+// Kernels that are compiled for several sets of features use what is in the unnamed namespace.
+namespace {
+
 constexpr int64_t rounded_depth(int64_t k) { return k < kMostRoundedDepth ? k : kMostRoundedDepth; }
 // Rows that lie 2^n bytes apart would share lines of the first-level cache.
 constexpr int64_t rounded_pitch(int64_t depth) { return depth + 64; }
@@ -55,6 +58,8 @@ constexpr int64_t rounded_rows_at_once(int64_t k) {
                 most = fit < kMostRoundedRows ? fit : kMostRoundedRows;
   return most / kRoundedAtOnce * kRoundedAtOnce;
 }
+}  // namespace
+
 static_assert(rounded_rows_at_once(INT64_MAX) >= kMostSlices, "core/scratch.h");
 
 // The functions that are compiled for the sets of features with instructions for such products.
