@@ -231,9 +231,9 @@ ACTIVATIONS = {
 @pytest.mark.parametrize("residual", (torch.uint8, torch.int8, None))
 def test_residual_and_activation(pack, residual):
   for name, activation in ACTIVATIONS.items():
-    for groups in (1, 20):
-      x = codes(torch.uint8, 2, 20, 5, 6)
-      layer = Layer(x, 20, (3, 3), groups=groups, residual=residual, padding=[1, 1])
+    for channels, groups in ((20, 1), (20, 20), (72, 1), (72, 72)):
+      x = codes(torch.uint8, 2, channels, 5, 6)
+      layer = Layer(x, channels, (3, 3), groups=groups, residual=residual, padding=[1, 1])
       layer.arguments["activation"], layer.arguments["out_scale"] = name, 0.05
       layer.check(pack, activation=activation)
 

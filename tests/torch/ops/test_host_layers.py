@@ -461,6 +461,7 @@ def test_errors_of_attention(pack, dtype, shape):
       random((n, s), dtype, 10 * seed + 3),
       random((b, 1, 1, s), dtype, 10 * seed + 3),
       random((h, n, s), dtype, 10 * seed + 3) > 0,
+      torch.ones(n, s, dtype=torch.bool).tril().triu(-150),
     ]
     for number, (causal, mask) in enumerate([(True, None), *((False, mask) for mask in masks)]):
       exact = torch.nn.functional.scaled_dot_product_attention(
@@ -615,6 +616,31 @@ def test_attention_passes_nan_and_infinity_on(pack):
   )
   assert got[0, 0, 3].isnan().all() and not got[0, 0, :3].isnan().any()
   assert (got[0, 0, :3, 1] == float("inf")).all() and got[0, 0, :3, 0].isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_keys_that_a_mask_hides(pack, dtype):
+  """Masks of a prompt give the bits of `is_causal`. What no row sees is not read."""
+  query, key, value = (random((1, 2, 300, 64), dtype, seed) for seed in range(3))
+  query = query[:, :, :200].contiguous()
+  shown = torch.ones(200, 300, dtype=torch.bool).tril()
+  name = "aten::_scaled_dot_product_flash_attention_for_cpu"
+
+  def attention(causal, mask):
+    got = like(query)
+    pack(name, query, key, value, 0.0, causal, mask, None, got, None)
+    return got
+
+  expected = attention(True, None)
+  masks = [shown, torch.zeros(shown.shape, dtype=dtype).masked_fill(~shown, -torch.inf)]
+  masks.append(shown.T.contiguous().T)
+  for mask in masks:
+    assert torch.equal(attention(False, mask), expected)
+  key[:, :, 256:], value[:, :, 256:] = float("nan"), float("nan")
+  assert torch.equal(attention(False, shown), expected)
+  shown[150:] = False
+  got = attention(False, shown)
+  assert torch.equal(got[:, :, :150], expected[:, :, :150]) and not got[:, :, 150:].any()
 
 
 @pytest.mark.parametrize("reverse", [False, True])

@@ -290,6 +290,21 @@ def test_rounded_inputs_of_other_shapes_and_dtypes(pack):
       check_rounded(weight, pack, view)
 
 
+def test_rows_that_are_rounded_in_several_turns(pack):
+  """More rows than there is scratch memory for, and more columns than a part has."""
+  for _ in rounding_uses(pack):
+    for m, k, n in ((90, 8192, 20), (300, 2048, 20), (30, 32, 4300)):
+      weight, x = Weight(n, k, 32, "int4"), inputs(m, k)
+      check_rounded(weight, pack, x)
+      plain, _ = weight.call(pack, x, name=ROUNDED)
+      bias, residual = inputs(1, n)[0], inputs(m, n, seed=3)
+      got, _ = weight.call(pack, x, bias, residual, name=ROUNDED)
+      torch.testing.assert_close(got, plain + bias + residual, rtol=1e-6, atol=1e-5)
+      # A row is rounded and summed alone.
+      alone, _ = weight.call(pack, x[m - 1 :].contiguous(), name=ROUNDED)
+      torch.testing.assert_close(alone[0], plain[m - 1], rtol=0, atol=0)
+
+
 def test_rounded_extremes(pack):
   """The largest codes and ints; blocks of zeros, of tiny and of large numbers, and of NaN."""
   for _ in rounding_uses(pack):

@@ -27,7 +27,7 @@ bool husk::host::rounded_product_avx2(const Product& product, const RoundedAdd& 
   return run_rounded_product(product, add, are_slices, ready);
 }
 void husk::host::rounded_add_avx2(const Product& p, const RoundedSlice& slice, int64_t column,
-                                  int64_t columns, int64_t count, RoundedRows& rows) {
+                                  int64_t columns, int64_t count, const RoundedRows& rows) {
   add_rounded_rows(p, slice, column, columns, count, rows);
 }
 void husk::host::int_convolution_avx2(const IntConvolution& convolution, int64_t part,

@@ -7,7 +7,7 @@
 void husk::host::int_product_avx512_vnni(const IntProduct& product) { run_int_product(product); }
 void husk::host::rounded_add_avx512_vnni(const Product& p, const RoundedSlice& slice,
                                          int64_t column, int64_t columns, int64_t count,
-                                         RoundedRows& rows) {
+                                         const RoundedRows& rows) {
   add_rounded_rows(p, slice, column, columns, count, rows);
 }
 void husk::host::int_convolution_avx512_vnni(const IntConvolution& convolution, int64_t part,

@@ -6,7 +6,7 @@
 
 void husk::host::int_product_avx_vnni(const IntProduct& product) { run_int_product(product); }
 void husk::host::rounded_add_avx_vnni(const Product& p, const RoundedSlice& slice, int64_t column,
-                                      int64_t columns, int64_t count, RoundedRows& rows) {
+                                      int64_t columns, int64_t count, const RoundedRows& rows) {
   add_rounded_rows(p, slice, column, columns, count, rows);
 }
 void husk::host::int_convolution_avx_vnni(const IntConvolution& convolution, int64_t part,

@@ -31,7 +31,7 @@ bool husk::host::rounded_product_baseline(const Product& product, const RoundedA
   return run_rounded_product(product, add, are_slices, ready);
 }
 void husk::host::rounded_add_baseline(const Product& p, const RoundedSlice& slice, int64_t column,
-                                      int64_t columns, int64_t count, RoundedRows& rows) {
+                                      int64_t columns, int64_t count, const RoundedRows& rows) {
   add_rounded_rows(p, slice, column, columns, count, rows);
 }
 #endif

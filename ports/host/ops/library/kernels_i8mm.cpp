@@ -5,6 +5,6 @@
 
 void husk::host::int_product_i8mm(const IntProduct& product) { run_int_product(product); }
 void husk::host::rounded_add_i8mm(const Product& p, const RoundedSlice& slice, int64_t column,
-                                  int64_t columns, int64_t count, RoundedRows& rows) {
+                                  int64_t columns, int64_t count, const RoundedRows& rows) {
   add_rounded_rows(p, slice, column, columns, count, rows);
 }

@@ -191,19 +191,30 @@ class LayerRun {
         may_be_ints_(may_be_ints(layer, has_values)),
         rounds_(rounds) {}
 
+  // The most columns of a part of a layer with m rows. Rows are rounded once for each part.
+  int64_t most_columns(int64_t m, const husk_threads* threads) const {
+    if (!may_be_ints_ || !rounds_ || m <= kFewCodeRows) return ProductSplit::kMostColumns;
+    return threads && threads->count > 1 ? 1024 : 4096;
+  }
+
   void operator()(Product& part) {
-    if (may_be_ints_ && rounds_) {
-      (void)ints_.run(part, ints_.add, false, ready_);
-      return;
-    }
+    if (may_be_ints_ && rounds_) return run_rounded(part);
     if (may_be_ints_ && ints_.has_slices && part.m == 1 &&
-        ints_.run(row_of(part), ints_.add, true, ready_))
+        ints_.run(rows_of(part, part.rows ? part.rows[0] : 0, 1), ints_.add, true, ready_))
       return;
     ready_ = nullptr;
     product_run(cpu_, kernels_, part);
   }
 
  private:
+  void run_rounded(const Product& part) {
+    const int64_t times = (part.m - 1) / rounded_rows_at_once(part.k) + 1,
+                  rows = ProductSplit::rounded_up((part.m - 1) / times + 1, kRoundedAtOnce);
+    for (int64_t row = 0; row < part.m; row += rows)
+      ints_.run(rows_of(part, row, rows < part.m - row ? rows : part.m - row), ints_.add, false,
+                ready_);
+  }
+
   // Whether the first operand of a product can become ints.
   static bool may_be_ints(const Product& p, bool has_values) {
     const Quantization& q = *p.b.quantization;
@@ -211,14 +222,20 @@ class LayerRun {
     return are_ints && !has_values && q.group % kRoundedBlock == 0 && p.k > 0 && p.b.packed.data &&
            q.scales.packed && (!q.zeros.data || q.zeros.packed);
   }
-  // A product of one row whose addresses are those of the row.
-  static Product row_of(const Product& part) {
-    Product row = part;
-    const int64_t at = part.rows ? part.rows[0] : 0, bytes = dtype_bytes(part.dtype);
-    row.rows = nullptr;
-    row.a.data = static_cast<const unsigned char*>(part.a.data) + at * part.a.row * bytes;
-    row.out = static_cast<unsigned char*>(part.out) + at * part.out_row * bytes;
-    return row;
+  // The product of some rows that follow each other.
+  static Product rows_of(const Product& part, int64_t row, int64_t count) {
+    Product rows = part;
+    const auto move = [&](const void* data, int64_t distance) {
+      const int64_t bytes = row * distance * dtype_bytes(part.dtype);
+      return data ? static_cast<const unsigned char*>(data) + bytes : nullptr;
+    };
+    rows.m = count;
+    rows.rows = nullptr;
+    rows.a.data = move(part.a.data, part.a.row);
+    rows.self.data = move(part.self.data, part.self.row);
+    rows.residual.data = move(part.residual.data, part.residual.row);
+    rows.out = const_cast<unsigned char*>(move(part.out, part.out_row));
+    return rows;
   }
 
   const Features cpu_;
@@ -406,7 +423,7 @@ husk_status run_linear(const Arguments& args, bool rounds) {
     return args.unsupported_dtype(kLayerInput);
   if (numel(out) == 0) return HUSK_OK;
   const LayerRun run(cpu, product, rounds, !args.none(kMatrix.values));
-  run_parts_of_product(args, cpu, product, run);
+  run_parts_of_product(args, cpu, product, run, run.most_columns(product.m, args.context->threads));
   return HUSK_OK;
 }
 

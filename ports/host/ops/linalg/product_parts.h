@@ -21,9 +21,12 @@ struct ProductSplit {
   int64_t rows, columns;   // the number of parts
   int64_t bytes, b_bytes;  // of an element of a and of b
 
-  ProductSplit(const Product& p, Features cpu, const husk_threads* threads)
+  static constexpr int64_t kMostColumns = 256;
+
+  ProductSplit(const Product& p, Features cpu, const husk_threads* threads,
+               int64_t most_columns = kMostColumns)
       : bytes(dtype_bytes(p.dtype)), b_bytes(dtype_bytes(p.b.format.dtype)) {
-    constexpr int64_t kMaxColumns = 256, kColumnStep = 64, kFewColumns = 32;
+    constexpr int64_t kColumnStep = 64, kFewColumns = 32;
     constexpr double kMinWork = 1 << 17;
     const bool amx = cpu.has(cpu_set::kAmx) && p.dtype == HUSK_BF16;
     // The most rows of a block of the kernels, and a multiple of the rows that they compute at
@@ -33,7 +36,7 @@ struct ProductSplit {
     rows = (p.m - 1) / max_rows + 1;
     part_rows = rounded_up((p.m - 1) / rows + 1, row_step);
     rows = (p.m - 1) / part_rows + 1;
-    part_columns = kMaxColumns;
+    part_columns = most_columns;
     const double column_work = static_cast<double>(p.m < part_rows ? p.m : part_rows) *
                                static_cast<double>(p.k);
     while (part_columns > kColumnStep && rows * ((p.n - 1) / part_columns + 1) < enough &&
@@ -73,8 +76,8 @@ struct ProductSplit {
 // copy of `run`.
 template <class Run>
 void run_parts_of_product(const Arguments& args, Features cpu, const Product& product,
-                          const Run& run) {
-  const ProductSplit split(product, cpu, args.context->threads);
+                          const Run& run, int64_t most_columns = ProductSplit::kMostColumns) {
+  const ProductSplit split(product, cpu, args.context->threads, most_columns);
   const double work = static_cast<double>(product.m) * static_cast<double>(product.n) *
                       static_cast<double>(product.k);
   run_in_parts(args, split.parts(), split.rows, work, [&](Parts& taken) {

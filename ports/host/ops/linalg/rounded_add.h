@@ -16,7 +16,7 @@ namespace {
 
 // Panels that are multiplied at once, as many as there are registers for.
 constexpr int kRoundedPanels = kIntVectors == 1 ? 2 : 1;
-constexpr int64_t kRoundedAhead = 1024;  // words of a panel that are fetched ahead
+constexpr int64_t kRoundedAhead = 2048;  // words of a panel that are fetched ahead
 // Blocks whose scales are in memory as f32.
 constexpr int64_t kScaledBlocks = 32;
 
@@ -78,17 +78,24 @@ struct BlockNumbers {
     constexpr int L = kLaneCount<float>;
     float* to = numbers;
     const int64_t size = from.dtype == HUSK_F32 || from.dtype == HUSK_I32 ? 4 : 2;
-    for (int64_t b = 0; b < count; ++b)
+    int64_t group = first / group_size, left = group_size - first % group_size;
+    for (int64_t b = 0; b < count; ++b) {
       for (int p = 0; p < panels.count; ++p) {
         const int64_t panel = panels.number + (panels.pitch != 0 ? p : 0),
-                      group = (first + b * kRoundedBlock) / group_size,
                       at = (panel * groups + group) * kPanelColumns;
         // The loop reads the numbers of the next panel after these.
-        __builtin_prefetch(
-            static_cast<const char*>(from.packed) + (at + groups * kPanelColumns) * size, 0, 2);
+        __builtin_prefetch(static_cast<const char*>(from.packed) +
+                           (at + groups * kPanelColumns) * size);
         for (int v = 0; v < kIntVectors; ++v, to += L)
           store(to, group_numbers(from.dtype, from.packed, at + v * L));
       }
+      // A division for each block would take as long as its products.
+      left -= kRoundedBlock;
+      if (left == 0) {
+        ++group;
+        left = group_size;
+      }
+    }
   }
 };
 
@@ -101,7 +108,7 @@ inline void add_block(const Codes& codes, const uint32_t* words, int64_t pitch, 
   const auto load = [&](int w, int c) {
     const uint32_t* from = words + c / V * pitch + w * kPanelColumns + c % V * L;
     // The processor loads ahead, but not far enough.
-    if (C == V) __builtin_prefetch(from + kRoundedAhead, 0, 2);
+    if (C == V) __builtin_prefetch(from + kRoundedAhead);
     return load_ints(from);
   };
 #if defined(__ARM_FEATURE_MATMUL_INT8)
@@ -224,7 +231,7 @@ AddBlocks add_of(int64_t rows) {
 constexpr bool kTakesUnsigned = kIntShift != 0;
 
 [[maybe_unused]] void add_rounded_rows(const Product& p, const RoundedSlice& slice, int64_t column,
-                                       int64_t columns, int64_t count, RoundedRows& rows) {
+                                       int64_t columns, int64_t count, const RoundedRows& rows) {
   constexpr int kMany = static_cast<int>(kRoundedAtOnce);
   const bool are_nibbles = p.b.format.bits == 4;
   // The codes of few rows are read once, in the order of memory.
@@ -245,19 +252,19 @@ constexpr bool kTakesUnsigned = kIntShift != 0;
                                       number * panel_pitch +
                                       slice.begin / kRoundedBlock * words_of_block,
                                   columns - j > kPanelColumns ? panel_pitch : 0, number, at_once};
-    for (int64_t first = 0; first < slice.blocks(); first += kScaledBlocks) {
-      const int64_t blocks = smaller(kScaledBlocks, slice.blocks() - first),
+    for (int64_t first = 0; first < rows.blocks; first += kScaledBlocks) {
+      const int64_t blocks = smaller(kScaledBlocks, rows.blocks - first),
                     begin = slice.begin + first * kRoundedBlock;
       scales.read(q.scales, groups, q.group, panels, begin, blocks);
       if (q.zeros.data) zeros.read(q.zeros, groups, q.group, panels, begin, blocks);
       for (int64_t r = 0; r < count; r += rows_at_once) {
-        const int64_t at = r * slice.blocks() + first;
+        const int64_t at = r * rows.blocks + first;
         add(flipped, panels.words + first * words_of_block, panels.pitch, scales.numbers, blocks,
-            rows.ints + r * slice.pitch() + first * kRoundedBlock, slice.pitch(), rows.steps + at,
-            rows.starts + at, slice.blocks(), rows.sums + r * kRoundedPitch + j);
+            rows.ints + r * rows.pitch + first * kRoundedBlock, rows.pitch, rows.steps + at,
+            rows.starts + at, rows.blocks, rows.sums + r * kRoundedPitch + j);
       }
       for (int64_t r = 0; q.zeros.data && r < count; ++r) {
-        const int64_t at = r * slice.blocks() + first;
+        const int64_t at = r * rows.blocks + first;
         subtract_zeros(scales, zeros, blocks, at_once * kIntVectors, rows.steps + at,
                        rows.int_sums + at, rows.sums + r * kRoundedPitch + j);
       }

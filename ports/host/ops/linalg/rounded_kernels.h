@@ -23,13 +23,12 @@ inline uint32_t largest_bits(const Vector<float> (&values)[kBlockVectors]) {
     const UInt32Vector size = bits_as<UInt32Vector>(values[i]) & 0x7fffffff;
     most = size > most ? size : most;
   }
-  uint32_t sizes[L];
-  __builtin_memcpy(sizes, &most, sizeof most);
   HUSK_UNROLL
-  for (int half = L / 2; half > 0; half /= 2)
-    for (int i = 0; i < half; ++i)
-      sizes[i] = sizes[i] > sizes[i + half] ? sizes[i] : sizes[i + half];
-  return sizes[0];
+  for (int step = 1; step < L; step *= 2) {
+    const UInt32Vector low = Zip<L>::low(most, most), high = Zip<L>::high(most, most);
+    most = low > high ? low : high;
+  }
+  return most[0];
 }
 
 // The ints next to numbers of at most 2^22; of two that are equally near, the even one.
@@ -52,11 +51,10 @@ struct StoredInts {
   }
   int32_t total() const {
     constexpr int L = kLaneCount<float>;
-    int32_t totals[L];
-    __builtin_memcpy(totals, &sum, sizeof sum);
+    RoundedInts totals = sum;
     HUSK_UNROLL
-    for (int half = L / 2; half > 0; half /= 2)
-      for (int i = 0; i < half; ++i) totals[i] += totals[i + half];
+    for (int step = 1; step < L; step *= 2)
+      totals = Zip<L>::low(totals, totals) + Zip<L>::high(totals, totals);
     return totals[0];
   }
 };
@@ -129,17 +127,17 @@ void load_block(const S* from, int64_t step, Vector<float> (&values)[kBlockVecto
 // Rounds rows of a slice of the depth, and fills up with rows of zeros. `shift` is what is added to
 // codes.
 template <class S>
-void round_rows(const Product& p, int64_t row, int64_t count, const RoundedSlice& slice,
-                int32_t shift, RoundedRows& rows) {
-  const S* a = static_cast<const S*>(p.a.data) + row * p.a.row + slice.begin * p.a.column;
-  const int64_t all = (count + kRoundedAtOnce - 1) / kRoundedAtOnce * kRoundedAtOnce;
+void round_rows(const Product& p, const RoundedSlice& slice, int32_t shift,
+                const RoundedRows& rows) {
+  const S* a = static_cast<const S*>(p.a.data) + slice.begin * p.a.column;
+  const int64_t all = (p.m + kRoundedAtOnce - 1) / kRoundedAtOnce * kRoundedAtOnce;
   for (int64_t r = 0; r < all; ++r) {
-    for (int64_t b = 0; b < slice.blocks(); ++b) {
-      const int64_t at = r * slice.blocks() + b;
-      int8_t* to = rows.ints + r * slice.pitch() + b * kRoundedBlock;
+    for (int64_t b = 0; b < rows.blocks; ++b) {
+      const int64_t at = r * rows.blocks + b;
+      int8_t* to = rows.ints + r * rows.pitch + b * kRoundedBlock;
       int32_t sum = 0;
       rows.steps[at] = 0;
-      if (r < count) {
+      if (r < p.m) {
         Vector<float> values[kBlockVectors];
         load_block(a + r * p.a.row + b * kRoundedBlock * p.a.column, p.a.column, values);
         rows.steps[at] = round_block(values, to, sum);
@@ -160,18 +158,18 @@ constexpr int64_t kSlicesOf<float> = kMostSlices;
 
 // Makes the row several rows. Returns false if an element is infinite or NaN.
 template <class S>
-bool slice_row(const Product& p, const RoundedSlice& slice, int32_t shift, RoundedRows& rows) {
+bool slice_row(const Product& p, const RoundedSlice& slice, int32_t shift,
+               const RoundedRows& rows) {
   const S* a = static_cast<const S*>(p.a.data) + slice.begin * p.a.column;
   bool is_finite = true;
-  for (int64_t b = 0; b < slice.blocks(); ++b) {
+  for (int64_t b = 0; b < rows.blocks; ++b) {
     Vector<float> values[kBlockVectors];
     load_block(a + b * kRoundedBlock * p.a.column, p.a.column, values);
     int32_t sums[kMostSlices];
-    float step = slice_block(values, kSlicesOf<S>, slice.pitch(), rows.ints + b * kRoundedBlock,
-                             sums);
+    float step = slice_block(values, kSlicesOf<S>, rows.pitch, rows.ints + b * kRoundedBlock, sums);
     is_finite = is_finite && step == step;
     for (int64_t r = 0; r < kSlicesOf<S>; ++r, step *= 0x1p-7f) {
-      const int64_t at = r * slice.blocks() + b;
+      const int64_t at = r * rows.blocks + b;
       rows.steps[at] = step;
       rows.int_sums[at] = static_cast<float>(sums[r]);
       rows.starts[at] = -shift * sums[r];
@@ -180,40 +178,60 @@ bool slice_row(const Product& p, const RoundedSlice& slice, int32_t shift, Round
   return is_finite;
 }
 
+// Lays out the scratch memory of a product for `count` rows of `depth` elements.
+inline RoundedRows lay_out_rows(const Product& p, int64_t count, int64_t depth) {
+  auto* place = static_cast<unsigned char*>(p.scratch);
+  const auto take = [&](int64_t bytes) {
+    void* taken = place;
+    place += (bytes + 63) / 64 * 64;
+    return taken;
+  };
+  RoundedRows rows = {};
+  rows.pitch = rounded_pitch(depth);
+  rows.blocks = depth / kRoundedBlock;
+  const int64_t all = count + kRoundedAtOnce - 1,
+                numbers = all * rows.blocks * int64_t{sizeof(float)};
+  rows.sums = static_cast<float*>(take(all * kRoundedPitch * int64_t{sizeof(float)}));
+  rows.ints = static_cast<int8_t*>(take(all * rows.pitch));
+  rows.steps = static_cast<float*>(take(numbers));
+  rows.int_sums = static_cast<float*>(take(numbers));
+  rows.starts = static_cast<int32_t*>(take(numbers));
+  return rows;
+}
+
 template <class S>
 bool run_rounded(const Product& p, const RoundedAdd& add, bool are_slices, const void*& ready) {
-  auto& rows = lay_out<RoundedRows>(p);
   const bool is_flipped = (p.b.format.dtype == HUSK_U8) != add.takes_unsigned;
   const int32_t shift = p.b.format.bits == 4 ? 8
                         : !is_flipped        ? 0
                         : add.takes_unsigned ? 128
                                              : -128;
-  const int64_t most_rows = p.m <= kFewRoundedRows ? kFewRoundedRows : kRoundedRows,
-                most_depth = p.m <= kFewRoundedRows ? kLongDepth : kRoundedDepth;
-  const bool is_one_slice = p.m <= most_rows && p.k <= most_depth;
-  for (int64_t i = 0; i < p.m; i += most_rows) {
-    const int64_t count = smaller(most_rows, p.m - i);
-    for (int64_t j = 0; j < p.n; j += kRoundedColumns) {
-      const int64_t columns = smaller(kRoundedColumns, p.n - j);
-      __builtin_memset(
-          rows.sums, 0,
-          sizeof rows.sums / RoundedRows::kRows * static_cast<size_t>(count + kRoundedAtOnce - 1));
-      for (int64_t d = 0; d < p.k; d += most_depth) {
-        const RoundedSlice slice = {d, smaller(most_depth, p.k - d)};
-        if (p.cancellation->ends(count * columns * slice.depth / 64)) return true;
-        if (!is_one_slice || !ready || ready != p.a.data) {
-          if (!are_slices)
-            round_rows<S>(p, i, count, slice, shift, rows);
-          else if (!slice_row<S>(p, slice, shift, rows))
-            return false;
-        }
-        ready = is_one_slice ? p.a.data : nullptr;
-        add.add(p, slice, p.b.packed.column + j, columns, are_slices ? kSlicesOf<S> : count, rows);
+  const int64_t count = are_slices ? kSlicesOf<S> : p.m, depth = rounded_depth(p.k);
+  const bool is_one_slice = depth == p.k;
+  for (int64_t j = 0; j < p.n; j += kRoundedColumns) {
+    const int64_t columns = smaller(kRoundedColumns, p.n - j);
+    float* sums = nullptr;
+    for (int64_t d = 0; d < p.k; d += depth) {
+      const RoundedSlice slice = {d, smaller(depth, p.k - d)};
+      if (p.cancellation->ends(p.m * columns * slice.depth / 64)) return true;
+      const RoundedRows rows = lay_out_rows(p, count, slice.depth);
+      if (!is_one_slice || !ready || ready != p.a.data) {
+        if (!are_slices)
+          round_rows<S>(p, slice, shift, rows);
+        else if (!slice_row<S>(p, slice, shift, rows))
+          return false;
       }
-      for (int64_t r = 1; are_slices && r < kSlicesOf<S>; ++r)
-        for (int64_t c = 0; c < columns; ++c) rows.sums[c] += rows.sums[r * kRoundedPitch + c];
-      store_sums<float, S>(p, rows.sums, kRoundedPitch, i, j, count, columns);
+      ready = is_one_slice ? p.a.data : nullptr;
+      sums = rows.sums;
+      if (d == 0)
+        __builtin_memset(
+            sums, 0,
+            sizeof(float) * static_cast<size_t>((count + kRoundedAtOnce - 1) * kRoundedPitch));
+      add.add(p, slice, p.b.packed.column + j, columns, count, rows);
     }
+    for (int64_t r = 1; are_slices && r < count; ++r)
+      for (int64_t c = 0; c < columns; ++c) sums[c] += sums[r * kRoundedPitch + c];
+    store_sums<float, S>(p, sums, kRoundedPitch, 0, j, p.m, columns);
   }
   return true;
 }

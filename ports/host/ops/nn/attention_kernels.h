@@ -158,6 +158,7 @@ struct AttentionPart {
           default: add_few<4>(start, keys);
         }
       } else {
+        if (keys_shown(0, rows, start, keys) == 0) continue;
         pack_block(keys);
         for (int64_t i = 0; i < rows; i += kTileRows) add_panel(i, start, keys);
       }
@@ -224,6 +225,7 @@ struct AttentionPart {
   void add_panel(int64_t row, int64_t start, int64_t keys) {
     const int64_t count = smaller(kTileRows, rows - row);
     keys = smaller(keys, keys_seen(row, count) - start);
+    if (keys > 0) keys = keys_shown(row, count, start, keys);
     if (keys <= 0) return;
     if (count > kTileRows * 2 / 3) return add_tiles<kTileRows>(row, count, start, keys);
     if (count > kTileRows / 3) return add_tiles<kTileRows * 2 / 3>(row, count, start, keys);
@@ -325,42 +327,93 @@ struct AttentionPart {
     }
   }
 
+  // The element of the mask for a row and a key.
+  int64_t mask_at(int64_t row, int64_t key_number) const {
+    return batch * a.mask_strides[0] + head_of_row(row) * a.mask_strides[1] +
+           query_of(row) * a.mask_strides[2] + key_number * a.mask_strides[3];
+  }
+
+  // Calls `use` with the address of an element of the mask.
+  template <class Use>
+  void with_mask(int64_t at, const Use& use) const {
+    switch (a.mask->dtype) {
+      case HUSK_BOOL: return use(static_cast<const unsigned char*>(a.mask->data) + at);
+      case HUSK_F32: return use(static_cast<const float*>(a.mask->data) + at);
+      default:
+        with_type([&](auto* type) {
+          using E = std::remove_reference_t<decltype(*type)>;
+          use(static_cast<const E*>(a.mask->data) + at);
+        });
+    }
+  }
+  static T mask_number(const unsigned char* from) {
+    return *from ? T(0) : -static_cast<T>(__builtin_inf());
+  }
+  template <class M>
+  static T mask_number(const M* from) {
+    return static_cast<T>(load_one(from));
+  }
+
+  // The number of keys of a block without the last ones, which the mask hides from `count` rows.
+  // The last row is asked first, since it sees most keys in a prompt.
+  int64_t keys_shown(int64_t row, int64_t count, int64_t start, int64_t keys) const {
+    if (!a.mask) return keys;
+    constexpr T kHidden = -static_cast<T>(__builtin_inf());
+    const int64_t step = a.mask_strides[3];
+    int64_t shown = 0;
+    for (int64_t i = row + count - 1; i >= row && shown < keys; --i)
+      with_mask(mask_at(i, start), [&](auto* from) {
+        int64_t end = keys;
+        const auto is_shown = [&](int64_t j) { return mask_number(from + j * step) != kHidden; };
+        // Most rows see none of the keys, which vectors find out, or the last one.
+        if (step == 1 && !is_shown(end - 1)) {
+          unsigned any = 0;
+          for (int64_t j = shown; j < keys; ++j) any |= mask_number(from + j) != kHidden ? 1 : 0;
+          if (any == 0) end = shown;
+        }
+        while (end > shown && !is_shown(end - 1)) --end;
+        shown = end;
+      });
+    return shown;
+  }
+
   // Adds the mask to the scores of a row.
   void add_mask(int64_t row, int64_t start, int64_t keys, T* scores) {
-    const int64_t at = batch * a.mask_strides[0] + head_of_row(row) * a.mask_strides[1] +
-                       query_of(row) * a.mask_strides[2] + start * a.mask_strides[3];
-    if (a.mask->dtype == HUSK_BOOL)
-      read_mask(static_cast<const unsigned char*>(a.mask->data) + at, keys,
-                [](auto* from) { return *from ? T(0) : -static_cast<T>(__builtin_inf()); });
-    else if (a.mask->dtype == HUSK_F32)
-      read_mask(static_cast<const float*>(a.mask->data) + at, keys,
-                [](auto* from) { return static_cast<T>(*from); });
-    else
-      with_type([&](auto* type) {
-        using E = std::remove_reference_t<decltype(*type)>;
-        read_mask(static_cast<const E*>(a.mask->data) + at, keys,
-                  [](auto* from) { return static_cast<T>(load_one(from)); });
-      });
+    with_mask(mask_at(row, start), [&](auto* from) {
+      const int64_t step = a.mask_strides[3];
+      if (step == 1)
+        for (int64_t j = 0; j < keys; ++j) b.mask[j] = mask_number(from + j);
+      else
+        for (int64_t j = 0; j < keys; ++j) b.mask[j] = mask_number(from + j * step);
+    });
     int64_t j = 0;
     for (; j + L <= keys; j += L) store(scores + j, load(scores + j) + load(b.mask + j));
     for (; j < keys; ++j) scores[j] += b.mask[j];
   }
 
-  template <class M, class Read>
-  void read_mask(const M* from, int64_t keys, const Read& read) {
-    const int64_t step = a.mask_strides[3];
-    if (step == 1)
-      for (int64_t j = 0; j < keys; ++j) b.mask[j] = read(from + j);
-    else
-      for (int64_t j = 0; j < keys; ++j) b.mask[j] = read(from + j * step);
+  // Fetches rows of a block into the first-level cache. Their lines are read in an order in which
+  // the processor does not load them ahead.
+  static void fetch_rows(const Block& block, int64_t row, int64_t count, int64_t width) {
+    const auto* from = reinterpret_cast<const char*>(block.data + row * block.row);
+    const int64_t bytes = block.row * int64_t{sizeof(K)};
+    for (int64_t i = 0; i < count; ++i, from += bytes)
+      for (int64_t c = 0; c < width * int64_t{sizeof(K)}; c += 64) __builtin_prefetch(from + c);
   }
 
   // Adds a block of keys, which is read in place, to the results of all R rows.
   template <int R>
   void add_few(int64_t start, int64_t keys) {
     for (int64_t i = 0; i < R * kMaxKeys; i += L) store(b.scores + i, Vector<T>{});
-    add_columns<T, T, T, K, R>(b.query, kMaxHeadWidth, key.data, key.row, a.width, keys, b.scores,
-                               kMaxKeys);
+    constexpr int64_t kStep = 16;
+    for (int64_t j = 0; j < keys; j += kStep) {
+      const int64_t count = smaller(kStep, keys - j);
+      if (!a.key_scales) {
+        fetch_rows(key, j + kStep, smaller(kStep, keys - j - count), a.width);
+        fetch_rows(value, j, count, a.value_width);
+      }
+      add_columns<T, T, T, K, R>(b.query, kMaxHeadWidth, key.data + j * key.row, key.row, a.width,
+                                 count, b.scores + j, kMaxKeys);
+    }
     for (int64_t i = 0; i < R * kMaxKeys; i += L)
       store(b.scores + i, load(b.scores + i) * static_cast<T>(a.scale));
     multiply_scores(a.key_scales, R, start, keys);

@@ -310,7 +310,8 @@ inline void scale_numbers(const float* from, int64_t first, int64_t stride, int6
   p.is_plain = c.activation == Activation::None || c.activation == Activation::Relu ||
                c.activation == Activation::Relu6;
   const bool adds_codes = c.residual && c.residual_dtype != HUSK_F32;
-  p.is_simple = (p.is_plain || c.activation == Activation::Hardswish) &&
+  p.is_simple = (p.is_plain || c.activation == Activation::Hardswish ||
+                 c.activation == Activation::Silu) &&
                 c.out_strides.channel == 1 &&
                 (!c.residual || (adds_codes == has_codes && c.residual_strides.channel == 1));
   // Behind a plain activation, the scale of the output divides the factors once, not each result.

@@ -91,7 +91,14 @@ inline void store_first(CodeLanes codes, uint8_t* to, int64_t count) {
   for (; i < count; ++i) to[i] = bytes[i];
 }
 
-// Results of a part after a clamp, or after the one common activation that is none
+// Not inlined, since there are many copies of what calls it.
+template <int N>
+__attribute__((noinline)) void activate_silu(Vector<float> (&v)[N], Vector<float> factor) {
+  HUSK_UNROLL
+  for (int i = 0; i < N; ++i) v[i] = activate<float, Activation::Silu>(v[i]) * factor;
+}
+
+// Results of a part after a clamp, or after one of the common activations that are none
 // (IntPart::is_simple).
 class SimpleResults {
  public:
@@ -103,7 +110,7 @@ class SimpleResults {
         residual_scale_(all_lanes(p.residual_scale)),
         out_zero_(p.c.out_zero),
         has_signed_residual_(p.c.residual_dtype == HUSK_I8),
-        is_hardswish_(p.c.activation == Activation::Hardswish),
+        activation_(p.c.activation),
         flip_(p.c.out_dtype == HUSK_I8 ? uint8_t{128} : uint8_t{0}),
         least_code_(rounded(least_)[0] + out_zero_ + flip_) {}
 
@@ -120,15 +127,18 @@ class SimpleResults {
   }
 
   Vector<float> number(Vector<float> v) const {
-    return at_most<float>(most_, at_least<float>(least_, activated(v)));
+    Vector<float> activated[1] = {v};
+    activate_each(activated);
+    return at_most<float>(most_, at_least<float>(least_, activated[0]));
   }
 
   // Codes in the order of packed(). Rounding keeps the order of numbers, so that the lower end can
   // be a code.
   ByteVector codes(const Vector<float> (&v)[4]) const {
-    Vector<float> below[4];
+    Vector<float> below[4] = {v[0], v[1], v[2], v[3]};
+    activate_each(below);
     HUSK_UNROLL
-    for (int i = 0; i < 4; ++i) below[i] = at_most<float>(most_, activated(v[i]));
+    for (int i = 0; i < 4; ++i) below[i] = at_most<float>(most_, below[i]);
     const ByteVector codes = packed(below, static_cast<int16_t>(out_zero_ + flip_));
     return at_least(static_cast<uint8_t>(least_code_) + ByteVector{}, codes) ^ flip_;
   }
@@ -147,13 +157,18 @@ class SimpleResults {
   }
 
  private:
-  Vector<float> activated(Vector<float> v) const {
-    return is_hardswish_ ? activate<float, Activation::Hardswish>(v) * inverse_ : v;
+  template <int N>
+  void activate_each(Vector<float> (&v)[N]) const {
+    if (activation_ == Activation::Silu) return activate_silu(v, inverse_);
+    if (activation_ != Activation::Hardswish) return;
+    HUSK_UNROLL
+    for (int i = 0; i < N; ++i) v[i] = activate<float, Activation::Hardswish>(v[i]) * inverse_;
   }
 
   Vector<float> inverse_, least_, most_, residual_zero_, residual_scale_;
   int32_t out_zero_;
-  bool has_signed_residual_, is_hardswish_;
+  bool has_signed_residual_;
+  Activation activation_;
   uint8_t flip_;  // makes codes of u8 those of i8
   int32_t least_code_;
 };
