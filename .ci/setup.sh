@@ -11,6 +11,7 @@
 #     --mlserver     also build/venv-mlserver, with MLServer, for tests/serve
 #     --ray          also build/venv-ray, with Ray Serve, for tests/serve
 #     --servers      all three
+#     --chat         also build/venv-chat, with transformers and a small language model
 #     --style        also build/venv-style, with the tools of tests/style.sh
 # Without an option it makes build/venv, with the PyTorch that the exporter is tested with.
 set -euo pipefail
@@ -32,10 +33,17 @@ for option; do
     --mlserver | --servers) environments[venv-mlserver]=.ci/requirements-mlserver.txt ;;&
     --ray | --servers) environments[venv-ray]=.ci/requirements-ray.txt ;;&
     --triton | --mlserver | --ray | --servers) ;;
+    --chat) environments[venv-chat]=.ci/requirements-chat.txt ;;
     --style) environments[venv-style]=.ci/requirements-style.txt ;;
     *) echo ".ci/setup.sh: no option '$option'" >&2; exit 2 ;;
   esac
 done
+
+# requirements NAME: what an environment needs. A file NAME-alone.txt beside the file of its
+# requirements has packages that are installed without what they need in turn.
+requirements() {
+  cat "${environments[$1]}" "${environments[$1]%.txt}-alone.txt" 2>/dev/null || true
+}
 
 missing=()
 for package in "${packages[@]}"; do
@@ -43,7 +51,7 @@ for package in "${packages[@]}"; do
   [[ $status == *"ok installed"* ]] || missing+=("$package")
 done
 for name in "${!environments[@]}"; do
-  ! cmp -s "${environments[$name]}" "build/$name/.requirements" || unset "environments[$name]"
+  ! cmp -s <(requirements "$name") "build/$name/.requirements" || unset "environments[$name]"
 done
 
 root=()
@@ -53,7 +61,7 @@ for name in "${!environments[@]}"; do
   size=
   grep -q ^torch "${environments[$name]}" && size=" (PyTorch is a download of about 2.5 GB)"
   echo "== installs from PyPI into build/$name:" \
-    "$(grep -v '^#' "${environments[$name]}" | tr '\n' ' ')$size"
+    "$(requirements "$name" | grep -v '^#' | tr '\n' ' ')$size"
 done
 
 if ((${#missing[@]})); then
@@ -70,7 +78,12 @@ mkdir -p build
 # whom the system trusts. pip does the work if uv cannot be had or fails.
 uv=build/uv/bin/uv
 install() {
-  local folder=build/$1 options=(-q -r "${environments[$1]}") index
+  local alone=${environments[$1]%.txt}-alone.txt
+  install_all "$1" -r "${environments[$1]}"
+  [[ ! -e $alone ]] || install_all "$1" --no-deps -r "$alone"
+}
+install_all() {
+  local folder=build/$1 options=(-q "${@:2}") index
   if [[ -x $uv ]]; then
     index=${PIP_INDEX_URL:-$(build/uv/bin/pip config get global.index-url 2>/dev/null || true)}
     UV_CACHE_DIR=build/uv/cache UV_SYSTEM_CERTS=1 UV_NATIVE_TLS=1 UV_HTTP_TIMEOUT=60 \
@@ -92,5 +105,5 @@ for name in "${!environments[@]}"; do
   [[ -x $folder/bin/python ]] ||
     "${HUSK_PYTHON:-/usr/bin/python3}" -m venv --without-pip "$folder"
   install "$name"
-  cp "${environments[$name]}" "$folder/.requirements"
+  requirements "$name" >"$folder/.requirements"
 done

@@ -19,6 +19,7 @@
 #   docs          pages, the reference of the interface, the commands of README and tutorial
 #   languages     the bindings of other languages
 #   servers       Husk in Triton Inference Server, MLServer and Ray Serve: real servers
+#   chat          a published language model: its export, and its answers
 #   binding       the runtime in Python, with torch 2.11
 #   python        the exporter with torch 2.11, also with programs of `aarch64`
 #   python-2.15   with torch 2.15: whole exports of each kind
@@ -144,6 +145,7 @@ stage() {
       fi
       [[ $all != *" languages "* ]] || options+=(--languages)
       [[ $all != *" servers "* ]] || options+=(--servers)
+      [[ $all != *" chat "* ]] || options+=(--chat)
       [[ $all != *" style "* && $all != *" tidy "* ]] || options+=(--style)
       [[ $1 == environments || $all != *" environments "* ]] || options+=(--no-python)
       .ci/setup.sh "${options[@]}"
@@ -234,6 +236,14 @@ stage() {
       HUSKC=$PWD/build/release/bin/huskc runner build/pytest-binding.log \
         build/venv/bin/python "${pytest[@]}" tests/python -n 2 --durations=5
       result=$(tail -n 1 build/pytest-binding.log)
+      ;;
+    chat)
+      [[ -x build/release/bin/huskc ]] || preset release -j2
+      extension
+      HUSKC=$PWD/build/release/bin/huskc PYTHONPATH=$PWD/compiler/torch \
+        runner build/pytest-chat.log \
+        build/venv-chat/bin/python "${pytest[@]}" tests/chat --durations=5
+      result=$(tail -n 1 build/pytest-chat.log)
       ;;
     package)
       rm -rf build/empty
@@ -385,7 +395,7 @@ main() {
   if ((${#stages[@]} == 0)); then
     first_rows=("release" "environments style")
     rows=("aarch64 tsan fuzz"
-      "tidy install small docs languages servers binding python python-2.15")
+      "tidy install small docs languages servers binding chat python python-2.15")
   fi
   mkdir -p build
   export PYTHONPYCACHEPREFIX=$PWD/build/pycache
