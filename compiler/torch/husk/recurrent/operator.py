@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 # The gates of a step by the kind of the layer.
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 # A program of the kernel reads the weights of the hidden state in each step: on an H200 a step of
-# 12 KB took 1.5 us, and one of 262 KB 17. More bytes are read faster by kernels of all
-# multiprocessors, but an export writes few steps as kernels only.
-_MOST_BYTES, _FEW_STEPS = 1 << 17, 64
+# 12 KB took 1.5 us, and one of 262 KB 17. More bytes are read several times faster by kernels of all
+# multiprocessors for each step, as long as an export can write them.
+_MOST_BYTES, _FEW_STEPS = 1 << 17, 512
 
 
 @functools.cache
