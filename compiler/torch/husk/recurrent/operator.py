@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 # The gates of a step by the kind of the layer.
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 # A program of the kernel reads the weights of the hidden state in each step: on an H200 a step of
-# 12 KB took 1.5 us, and one of 262 KB 17. More bytes are read several times faster by kernels of all
-# multiprocessors for each step, as long as an export can write them.
+# 12 KB took 1.5 us, and one of 262 KB 17. More bytes are read several times faster by kernels for
+# each step, which all multiprocessors compute, as long as an export can write them.
 _MOST_BYTES, _FEW_STEPS = 1 << 17, 512
 
 
