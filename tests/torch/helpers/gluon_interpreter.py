@@ -21,6 +21,7 @@ Shared memory is NaN before the first write and during a copy. Layouts, register
 of one partition and overflow of 32-bit numbers are not modelled."""
 
 import builtins
+import itertools
 import types
 
 import numpy
@@ -90,7 +91,7 @@ def stand_ins(machine):
     static_range=builtins.range,
     allocate_shared_memory=machine.allocate,
     warp_specialize=machine.specialize,
-    program_id=lambda axis: Scalar(machine.place[axis]),
+    program_id=lambda axis: Scalar(machine.second if axis else machine.program),
     where=choose,
     num_programs=lambda axis: Scalar(machine.programs),
     cdiv=lambda a, b: Scalar(-(-a // b)),
@@ -174,7 +175,6 @@ def launch(text, kernel, programs, arguments, order=0):
     Pointer.of(x) if isinstance(x, torch.Tensor) else Scalar(x) if type(x) is int else x
     for x in arguments
   ]
-  for machine.program in range(first * second):
-    machine.place = (machine.program % first, machine.program // first)
+  for machine.second, machine.program in itertools.product(range(second), range(first)):
     machine.bytes, machine.allocated = 0, 0
     run(*converted)

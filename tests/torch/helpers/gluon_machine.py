@@ -146,6 +146,7 @@ class Machine:
 
   def __init__(self, programs, order):
     self.programs, self.program, self.random, self.stored = programs, 0, random.Random(order), {}
+    self.second = 0  # the number of the program's place in a second axis
     self.running = None
 
   # The choice of the partition that runs

@@ -1,5 +1,6 @@
 """Programs with patterns of which Inductor's replacement fails."""
 
+import pytest
 import torch
 from export_and_compare import run
 from torch import nn
@@ -26,5 +27,10 @@ class Shuffled(nn.Module):
     return x[torch.randperm(x.shape[0])].sort(0).values
 
 
-def test_elements_in_a_random_order(tmp_path):
+@pytest.mark.parametrize("are_known", [False, True])
+def test_elements_in_a_random_order(are_known, tmp_path):
+  """Also after PyTorch has compiled a graph, for which it makes its patterns."""
+  if are_known:
+    torch._dynamo.reset()
+    torch.compile(lambda x: x + 1)(torch.ones(3))
   run(tmp_path, Shuffled(), (torch.randn(6, 2),))

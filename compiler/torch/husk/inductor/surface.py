@@ -430,6 +430,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   "torch._inductor.inductor_prims": (uses("seeds", "the operator that makes seeds"),),
   "torch._inductor.fx_passes.joint_graph": (
     replaces("lazy_init", "traces the patterns on the CPU (fake_cuda.py)"),
+    uses("patterns", "a pattern that fails (patterns.py)"),
   ),
   "torch._inductor.pattern_matcher": (
     replaces("extra_check", "whether a pattern is replaced (patterns.py)", of="PatternEntry"),
