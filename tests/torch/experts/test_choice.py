@@ -85,7 +85,7 @@ def test_values(name, dtype, tmp_path):
   assert (tmp_path / "model.hir").read_text().count("launch h200_chosen_") == 1
 
 
-@pytest.mark.parametrize("n, k", [(2, 2), (5, 1), (128, 8), (1000, 10), (33, 32)])
+@pytest.mark.parametrize("n, k", [(1, 1), (2, 2), (5, 1), (128, 8), (1000, 10), (33, 32)])
 def test_sizes(n, k, tmp_path):
   torch.manual_seed(n)
   x = torch.randn(3, 1, n)
