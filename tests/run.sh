@@ -131,6 +131,8 @@ extension() {
     { cat build/binding.configure.log; exit 1; }
   cmake --build build/release --target husk_python >build/binding.build.log ||
     { cat build/binding.build.log; exit 1; }
+  # Python takes the newest build, which may be one with sanitizers, as another row makes it.
+  export HUSK_TEXT_LIBRARY=$PWD/build/release/lib/libhusk_text.so
 }
 
 stage() {
