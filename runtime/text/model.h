@@ -185,7 +185,7 @@ class Model {
   husk_value tensor(DLTensor& tensor, void* memory, int64_t* size, DLDataType type) const;
   husk_value table(DLTensor& tensor, void* memory, int64_t* sizes, DLDataType type) const;
   husk_value column(DLTensor& tensor, Column which, int64_t* rows) const;
-  // What a function takes for the positions that it reads: their number, or a table of pages.
+  // The input that tells a function the positions that it reads: their number, or a table of pages.
   struct Seen {
     DLTensor tensor;
     int64_t sizes[2];

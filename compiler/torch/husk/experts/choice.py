@@ -106,7 +106,7 @@ def _choice(node: torch.fx.Node) -> _Choice | None:
     softmax, first = True, scores
     scores = graphs.arguments(scores)["self"]
   cast, dtypes = scores, (torch.float32, value.dtype)
-  if cast.target in (aten.to.dtype, aten._to_copy.default) and cast.meta["val"].dtype in dtypes:
+  if shapes.is_cast(cast) and cast.meta["val"].dtype in dtypes:
     below = graphs.arguments(cast)["self"]
     if below.meta["val"].dtype.is_floating_point and below.meta["val"].dtype.itemsize <= 4:
       scores, first = below, cast
@@ -157,11 +157,8 @@ def _cast(
   between: list[torch.fx.Node], last: torch.fx.Node
 ) -> tuple[list[torch.fx.Node], torch.fx.Node]:
   """The same with a cast to another dtype that follows."""
-  import torch
-
-  aten, user = torch.ops.aten, shapes.only_user(last)
-  is_cast = user is not None and user.target in (aten.to.dtype, aten._to_copy.default)
-  if user is not None and is_cast and str(user.meta["val"].dtype) in _DTYPES:
+  user = shapes.only_user(last)
+  if user is not None and shapes.is_cast(user) and str(user.meta["val"].dtype) in _DTYPES:
     return [*between, last], user
   return between, last
 

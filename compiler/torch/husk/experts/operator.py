@@ -462,8 +462,7 @@ def _sum(order: Order, product: _Product) -> _Sum | None:
   nodes.append(added)
   after = shapes.user_after(nodes)
   if after is not None and nodes[-1].meta["val"].dtype != value.dtype:
-    is_cast = after.target in (aten.to.dtype, aten._to_copy.default)
-    if is_cast and after.meta["val"].dtype == value.dtype:
+    if shapes.is_cast(after) and after.meta["val"].dtype == value.dtype:
       nodes.append(after)
       after = shapes.user_after(nodes)
   result = nodes[-1].meta["val"]

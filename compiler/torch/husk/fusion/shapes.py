@@ -13,7 +13,7 @@ def is_shape(node: torch.fx.Node) -> bool:
   import torch
 
   aten = torch.ops.aten
-  if node.target in (aten.to.dtype, aten._to_copy.default):
+  if is_cast(node):
     below: Any = node.args[0]
     return bool(below.meta["val"].dtype == node.meta["val"].dtype)
   if node.target is aten.select.int:
@@ -28,6 +28,13 @@ def is_shape(node: torch.fx.Node) -> bool:
     aten.alias.default,
     aten.contiguous.default,
   )
+
+
+def is_cast(node: torch.fx.Node) -> bool:
+  """Whether a node has the elements of its first argument as those of a dtype, maybe the same."""
+  import torch
+
+  return node.target in (torch.ops.aten.to.dtype, torch.ops.aten._to_copy.default)
 
 
 def rows_below(node: torch.fx.Node) -> torch.fx.Node:

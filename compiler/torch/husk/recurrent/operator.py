@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..fusion import rewriting
 from ..inductor import own_operators
+from ..inductor.decompositions import composites
 
 if TYPE_CHECKING:
   import torch
@@ -64,11 +65,8 @@ def _fake_network(
   is_bidirectional: bool,
   is_batch_first: bool,
 ) -> list[torch.Tensor]:
-  import torch
-
-  size = weights[1].shape[-1] * (1 + is_bidirectional)
-  output = input.new_empty([*input.shape[:-1], size])
-  return [output, *(torch.empty_like(one) for one in states)]
+  options = (has_biases, layers, 0.0, False, is_bidirectional, is_batch_first)
+  return list(composites.shapes_of_network(input, states, weights, *options))
 
 
 def _fake_layer(

@@ -189,7 +189,7 @@ def few_rows_codes(x, scale, w0, w1, w2, w3, s0, s1, s2, s3, z0, z1, z2, z3, b0,
 
   of_warps: gl.constexpr = gl.SliceLayout(1, gl.SliceLayout(2, product))
   if experts is not None:
-    # What the sum of a warp is multiplied with.
+    # The sum of a warp is multiplied with its share, and with the scales of whole rows.
     part = gl.arange(0, WARPS, layout=of_warps)[:, None]
     expert, is_of_stack = _expert(experts, part, SPLIT, PLACES, OFFSET, COUNT)
     of_sums = gl.full((WARPS, 1), 1.0, gl.float32, gl.SliceLayout(2, product))

@@ -37,10 +37,10 @@ def traced() -> Iterator[None]:
   functions = {
     **quantile.table(),
     aten.cdist.default: _cdist,
-    aten.lstm.input: _shapes,
-    aten.gru.input: _shapes,
-    aten.rnn_tanh.input: _shapes,
-    aten.rnn_relu.input: _shapes,
+    aten.lstm.input: shapes_of_network,
+    aten.gru.input: shapes_of_network,
+    aten.rnn_tanh.input: shapes_of_network,
+    aten.rnn_relu.input: shapes_of_network,
   }
   kept = []
   for op, function in functions.items():
@@ -74,7 +74,7 @@ def _for_fakes(function: Callable[..., Any], before: Any) -> Callable[..., Any]:
   return implementation
 
 
-def _shapes(
+def shapes_of_network(
   input: torch.Tensor,
   states: Any,
   weights: Sequence[torch.Tensor],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +15,17 @@ def table() -> dict[Any, Callable[..., Any]]:
   import torch
 
   aten = torch.ops.aten
+  of_all, of_defined = (functools.partial(_quantile, ranks) for ranks in (_ranks, _defined_ranks))
   return {
-    aten.quantile.default: _quantile,
-    aten.quantile.scalar: _quantile,
-    aten.nanquantile.default: _nanquantile,
-    aten.nanquantile.scalar: _nanquantile,
+    aten.quantile.default: of_all,
+    aten.quantile.scalar: of_all,
+    aten.nanquantile.default: of_defined,
+    aten.nanquantile.scalar: of_defined,
   }
 
 
 def _quantile(
+  ranks_of: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
   x: torch.Tensor,
   q: float | torch.Tensor,
   dim: int | None = None,
@@ -30,28 +33,24 @@ def _quantile(
   *,
   interpolation: str = "linear",
 ) -> torch.Tensor:
-  """The quantiles `q` of the elements along a dimension. They are undefined if an element is."""
+  """The quantiles `q` of the elements along a dimension, whose ranks in ascending order `ranks_of`
+  gives."""
+  values, q = _sorted(x, q, dim)
+  return _at(values, ranks_of(values, q.reshape(-1)), x, q, dim, keepdim, interpolation)
+
+
+def _ranks(values: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+  """The ranks of quantiles of all elements, which are undefined if an element is."""
   import torch
 
-  values, q = _sorted(x, q, dim)
   last = values.shape[-1] - 1
-  ranks = torch.where(values.isnan().any(-1, keepdim=True), last, q.reshape(-1) * last)
-  return _at(values, ranks, x, q, dim, keepdim, interpolation)
+  return torch.where(values.isnan().any(-1, keepdim=True), last, q * last)
 
 
-def _nanquantile(
-  x: torch.Tensor,
-  q: float | torch.Tensor,
-  dim: int | None = None,
-  keepdim: bool = False,
-  *,
-  interpolation: str = "linear",
-) -> torch.Tensor:
-  """The quantiles `q` of the defined elements along a dimension."""
-  values, q = _sorted(x, q, dim)
+def _defined_ranks(values: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+  """The ranks of quantiles of the defined elements."""
   count = values.isnan().logical_not().sum(-1, keepdim=True)
-  ranks = (q.reshape(-1) * (count - 1)).clamp(min=0)
-  return _at(values, ranks, x, q, dim, keepdim, interpolation)
+  return (q * (count - 1)).clamp(min=0)
 
 
 def _sorted(
