@@ -2,13 +2,15 @@
 
   python tests/gpu/decoder.py [--dry] [--folder DIR] [--target cuda:h200] [--layers 16]
                               [--words 32000] [--formats none,int8,int4] [--tokens 512]
-                              [--sequences 1] [--tiles 16]
+                              [--sequences 1] [--tiles 16] [--shape llama-1b] [--places 16]
 
 The decoder has the sizes of Llama 3.2 1B (2048 wide, 32 heads of 64, 8 of them of keys, 8192 wide
-in between), and keeps its keys and values for `tokens` positions as state. A call takes a token and
-its position, and returns the next token. A row has the microseconds of a call in a graph, those of
-a read of the bytes of all weights in another one, what they are divided by each other, and the time
-divided by that in bf16. The first tokens are compared with those of eager mode for bf16.
+in between) or of Qwen3 0.6B (without the norms of queries and keys), and keeps its keys and values
+for `tokens` positions as state. A call takes a token and its position, and returns the next token.
+A row has the microseconds of a call in a graph at one of `places`, those of a read of the bytes of
+all weights and of the keys and values that are seen in another one, what they are divided by each
+other, and the time divided by that in bf16. Several sequences have places spread evenly. The first
+tokens are compared with those of eager mode for bf16.
 
 `--dry` only exports, and needs no GPU. An artifact that DIR has is not made again.
 """
@@ -28,6 +30,13 @@ from torch.nn import functional as F
 sys.path.append(str(pathlib.Path(__file__).parent))
 
 WIDTH, HEADS, KEYS, SIZE, BETWEEN = 2048, 32, 8, 64, 8192
+SHAPES = {"llama-1b": (2048, 32, 8, 64, 8192), "qwen-0.6b": (1024, 16, 8, 128, 3072)}
+
+
+def take(shape):
+  """Makes decoders of another shape from now on."""
+  global WIDTH, HEADS, KEYS, SIZE, BETWEEN
+  WIDTH, HEADS, KEYS, SIZE, BETWEEN = SHAPES[shape]
 
 
 def turned(x, cosine, sine):
@@ -108,6 +117,7 @@ def export(path, options, format, sequences, tiles):
   from husk.cuda import few_rows
 
   few_rows.MOST_ROWS_OF_A_TILE = tiles
+  take(options.shape)
   began = time.time()
   husk.export(
     make(options, sequences),
@@ -167,7 +177,10 @@ def main():
   arguments.add_argument("--formats", default="none,int8,int4")
   arguments.add_argument("--sequences", default="1")
   arguments.add_argument("--tiles", default="16")
+  arguments.add_argument("--shape", default="llama-1b", choices=SHAPES)
+  arguments.add_argument("--places", default="16")
   options = arguments.parse_args()
+  take(options.shape)
   folder = options.folder or pathlib.Path(tempfile.mkdtemp(prefix="husk-decoder-"))
   folder.mkdir(parents=True, exist_ok=True)
   cases = [
@@ -193,21 +206,24 @@ def main():
   import husk
 
   print(torch.cuda.get_device_name())
-  plain = None
+  plain = {}
+  of_a_position = 2 * options.layers * KEYS * SIZE * 2  # bytes of keys and values
   for (format, sequences, tiles), path in paths.items():
     session = husk.load(path, device="cuda").session(mode="graph")
-    token, place = inputs(sequences, "cuda")
-    place += 16
-    if sequences > 1:
-      place = torch.linspace(16, options.tokens - 1, sequences, device="cuda").long()
-    took = measure(lambda session=session, token=token, place=place: session(token, place))
-    reads = time_of_a_read(bytes_of(options, format))
-    plain = plain or took
-    print(
-      f"{format:6}{sequences:3} sequences, tiles of {tiles:2} rows {took:9.1f} us a step, "
-      f"a read {reads:8.1f} us, {took / reads:.2f} of it, {took / plain:.2f} of the first row",
-      flush=True,
-    )
+    for at in map(int, options.places.split(",") if sequences == 1 else ["16"]):
+      token, place = inputs(sequences, "cuda")
+      place += at
+      if sequences > 1:
+        place = torch.linspace(16, options.tokens - 1, sequences, device="cuda").long()
+      took = measure(lambda session=session, token=token, place=place: session(token, place))
+      seen = of_a_position * int(place.sum() + len(place))
+      reads = time_of_a_read(bytes_of(options, format) + seen)
+      print(
+        f"{format:6}{sequences:3} sequences, tiles of {tiles:2} rows, place {at:4} {took:9.1f} us "
+        f"a step, a read {reads:8.1f} us, {took / reads:.2f} of it, "
+        f"{took / plain.setdefault(at, took):.2f} of the first row",
+        flush=True,
+      )
     if format == "none":
       model = make(options, sequences).cuda()
       session = husk.load(path, device="cuda").session(mode="graph")
