@@ -279,6 +279,8 @@ void Parser::kernel(Program& program) {
       kernel.flags |= kPdlWaitFirst;
     else if (accept_word("cooperative"))
       kernel.flags |= kCooperative;
+    else if (accept_word("pdl_in_graph"))
+      kernel.flags |= kPdlInGraph;
     else if (accept_word("triggers_early"))
       kernel.flags |= kTriggersEarly;
     else

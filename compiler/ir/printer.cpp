@@ -151,6 +151,7 @@ void Printer::kernel(const Kernel& k) {
   if (k.shared) put(" shared {}", k.shared);
   if (k.cluster != 1) put(" cluster {}", k.cluster);
   if (k.flags & kPdlWaitFirst) out_ += " pdl_wait_first";
+  if (k.flags & kPdlInGraph) out_ += " pdl_in_graph";
   if (k.flags & kCooperative) out_ += " cooperative";
   if (k.flags & kTriggersEarly) out_ += " triggers_early";
   out_ += '\n';

@@ -85,6 +85,7 @@ void kernel_line(const fb::Program& p, const fb::Kernel* k, Lines& out) {
   if (k->shared()) text += fmt::format(" shared {}", k->shared());
   if (k->cluster() != 1) text += fmt::format(" cluster {}", k->cluster());
   if (k->flags() & kPdlWaitFirst) text += " pdl_wait_first";
+  if (k->flags() & kPdlInGraph) text += " pdl_in_graph";
   if (k->flags() & kCooperative) text += " cooperative";
   if (k->flags() & kTriggersEarly) text += " triggers_early";
   out.put("{}", text);

@@ -115,7 +115,7 @@ TEST(Dump, Metadata) {
   const auto artifact = Artifact::view(bytes, error);
   ASSERT_TRUE(artifact) << error;
   std::string text = report_metadata(*artifact);
-  EXPECT_EQ(text.substr(0, 9), "husk 0.6,");
+  EXPECT_EQ(text.substr(0, 9), "husk 0.7,");
   auto older = bytes;
   older[10] = 2;  // the minor version
   const auto of_older = Artifact::view(older, error);

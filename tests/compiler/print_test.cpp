@@ -45,7 +45,7 @@ function g { input a none input b bool input c float input d int input e int -3.
     extern "a::b" (none, "text", dtype f8e5m2, [], [1, d], both tensor h u8 [1] [1] offset 2, null)
     return () } }
 kernel k i "s" () cluster 2 cooperative triggers_early block 1 2 3
-kernel k2 i "s" (ptr, bool, f64)
+kernel k2 i "s" (ptr, bool, f64) pdl_in_graph
 image i t ptx "a b.ptx"
 state s c128 [2, 3] fill 0
 state s2 f32 [] fill inf

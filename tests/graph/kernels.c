@@ -56,6 +56,16 @@ KERNEL(count, 8) {
   ++*POINTER(int64_t, 0);
 }
 
+/* y[i] = x[i] * sum, and *sum += 1, which it reads before it waits */
+KERNEL(scale_and_count, 8, 8, 8, 4) {
+  const float sum = *POINTER(const float, 2);
+  grid->wait(grid);
+  const float* x = POINTER(const float, 0);
+  float* y = POINTER(float, 1);
+  for (int32_t i = 0; i < elements(grid, VALUE(int32_t, 3)); ++i) y[i] = x[i] * sum;
+  *POINTER(float, 2) = sum + 1;
+}
+
 /* y[i] = x[index[i]]. If an index is not in 0..rows-1, *asserts is the number of the failed assert
  * and y[i] is x[0]. */
 KERNEL(pick, 8, 8, 8, 8, 8, 8) {

@@ -39,6 +39,8 @@ kernel liar kernels "scale_careless" (ptr, ptr, f32, i32) block 128 1 1 pdl_wait
 kernel shift kernels "shift" (ptr, ptr, i32, i32) block 128 1 1 pdl_wait_first
 kernel join kernels "join" (ptr, ptr, ptr, i32) block 128 1 1 pdl_wait_first
 kernel count kernels "count" (ptr) block 1 1 1 pdl_wait_first
+kernel ahead kernels "scale_and_count" (ptr, ptr, ptr, i32) block 128 1 1 pdl_in_graph
+kernel rash kernels "scale_and_count" (ptr, ptr, ptr, i32) block 128 1 1 pdl_wait_first
 kernel pick kernels "pick" (ptr, ptr, ptr, i64, i64, ptr) block 128 1 1 pdl_wait_first
 kernel positive kernels "positive" (ptr, ptr, i32) block 128 1 1
 )";

@@ -112,7 +112,8 @@ TEST(VerifyTables, Kernels) {
        {no_block, [&](auto& e) { block(e, {32, 0, 1}); }},
        {no_block, [&](auto& e) { block(e, {1u << 31, 1u << 31, 4}); }},  // 2^64 threads
        {no_block, [&](auto& e) { block(e, {1024, 2, 1}); }},
-       {flag, [](auto& e) { e.template field<uint32_t>(last_kernel(e), Kernel::VT_FLAGS) = 8; }},
+       {flag, [](auto& e) { e.template field<uint32_t>(last_kernel(e), Kernel::VT_FLAGS) = 16; }},
+       {flag, [](auto& e) { e.template field<uint32_t>(last_kernel(e), Kernel::VT_FLAGS) = 9; }},
        {flag, [](auto& e) { e.template field<uint32_t>(last_kernel(e), Kernel::VT_CLUSTER) = 0; }},
        {flag, [](auto& e) { e.template field<uint32_t>(last_kernel(e), Kernel::VT_CLUSTER) = 17; }},
        {"kernel 'wide': unknown type of parameter 1",

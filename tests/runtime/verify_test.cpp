@@ -48,7 +48,7 @@ TEST(Verify, HeaderRules) {
   };
   EXPECT_NE(verify_error(with_byte(0, 'X')).find("not a Husk artifact"), std::string::npos);
   EXPECT_NE(verify_error(with_byte(8, 9), HUSK_UNSUPPORTED)
-                .find("format 9.6, this library reads 0.2 to 0.6: update libhusk"),
+                .find("format 9.7, this library reads 0.2 to 0.7: update libhusk"),
             std::string::npos);
   EXPECT_NE(verify_error(with_byte(10, 200), HUSK_UNSUPPORTED).find("format 0.200"),
             std::string::npos);

@@ -37,21 +37,21 @@ TEST_P(EarlierMinor, Runs) {
   EXPECT_EQ(m.results[1].as.i, 9);
 }
 
-INSTANTIATE_TEST_SUITE_P(Version, EarlierMinor, testing::Values(2, 3, 4, 5));
+INSTANTIATE_TEST_SUITE_P(Version, EarlierMinor, testing::Values(2, 3, 4, 5, 6));
 
 TEST(Version, OtherVersionsAreRefusedWithARemedy) {
   const std::vector<uint8_t> file = golden(2);
   const auto refusal = [&](uint8_t major, uint8_t minor) {
     return verify_error(with_version(file, major, minor), HUSK_UNSUPPORTED);
   };
-  EXPECT_EQ(refusal(0, 7),
-            "the artifact has format 0.7, this library reads 0.2 to 0.6: update libhusk");
+  EXPECT_EQ(refusal(0, 8),
+            "the artifact has format 0.8, this library reads 0.2 to 0.7: update libhusk");
   EXPECT_EQ(refusal(0, 1),
-            "the artifact has format 0.1, this library reads 0.2 to 0.6: export the model again");
+            "the artifact has format 0.1, this library reads 0.2 to 0.7: export the model again");
   EXPECT_EQ(refusal(1, 0),
-            "the artifact has format 1.0, this library reads 0.2 to 0.6: update libhusk");
+            "the artifact has format 1.0, this library reads 0.2 to 0.7: update libhusk");
   EXPECT_EQ(refusal(1, 3),
-            "the artifact has format 1.3, this library reads 0.2 to 0.6: update libhusk");
+            "the artifact has format 1.3, this library reads 0.2 to 0.7: update libhusk");
 }
 
 // An op whose contract says more than the access bits of the file.

@@ -11,7 +11,7 @@ namespace husk {
 
 constexpr uint8_t kMagic[8] = {'H', 'U', 'S', 'K', '\r', '\n', 0x1a, '\n'};
 // The version that writers write, and the oldest minor version that is read.
-constexpr uint16_t kMajor = 0, kMinor = 6, kOldestMinor = 2;
+constexpr uint16_t kMajor = 0, kMinor = 7, kOldestMinor = 2;
 constexpr uint64_t kProgressBytes = 4 << 20;  // between two reports
 constexpr uint64_t kHeaderBytes = 64, kBlobAlign = 4096, kImageAlign = 64;
 

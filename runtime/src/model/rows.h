@@ -42,7 +42,8 @@ enum KernelFlag : uint32_t {
   kPdlWaitFirst = 1,  // waits for its predecessors (programmatic dependent launch) before anything
                       // else
   kCooperative = 2,
-  kTriggersEarly = 4
+  kTriggersEarly = 4,
+  kPdlInGraph = 8  // the same, in a graph: waits before anything but constants, states and inputs
 };
 
 enum class Scalar : uint16_t {

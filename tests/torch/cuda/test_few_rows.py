@@ -473,27 +473,29 @@ def kernels(folder):
 
 
 def reads_before_the_wait(folder):
-  """Whether the template's kernel reads memory before it waits. Only such kernels trigger early."""
+  """The flag of the template's kernel if it reads memory before it waits. Only such kernels trigger
+  early."""
   (row,) = kernels(folder)
-  assert "pdl_wait_first" in row
-  return "triggers_early" in row
+  flags = re.findall("pdl_wait_first|pdl_in_graph", row)
+  assert len(flags) == 1
+  return flags[0] if "triggers_early" in row else None
 
 
 def test_constants_are_read_before_the_wait(tmp_path):
   computed(nn.Linear(64, 64), (torch.randn(1, 64),), None, [], tmp_path)
-  assert reads_before_the_wait(tmp_path)
+  assert reads_before_the_wait(tmp_path) == "pdl_wait_first"
 
 
-def test_states_are_read_after_the_wait(tmp_path):
+def test_states_are_read_before_the_wait_in_graphs(tmp_path):
   computed(Updated().eval(), (torch.randn(1, 64),), None, [], tmp_path)
-  assert not reads_before_the_wait(tmp_path)
+  assert reads_before_the_wait(tmp_path) == "pdl_in_graph"
 
 
-def test_states_of_another_function_are_read_after_the_wait(tmp_path):
+def test_states_of_another_function_are_read_before_the_wait_in_graphs(tmp_path):
   model, x = Updated().eval(), torch.randn(1, 64)
   functions = {"read": husk.Function(Read(model), (x,)), "forward": husk.Function(model, (x,))}
   husk.write(functions, tmp_path, targets=("cuda:h100",))
-  assert not reads_before_the_wait(tmp_path)
+  assert reads_before_the_wait(tmp_path) == "pdl_in_graph"
 
 
 def test_devices_without_the_wait(tmp_path):
@@ -512,11 +514,13 @@ def test_pieces():
 def test_blocks():
   target = Target.load("h100")
   assert few_rows_kernel.columns_of_block(target, 2048, 1, 2, 3072) == 4
-  assert few_rows_kernel.columns_of_block(target, 2048, 2, 2, 8192) == 2
+  assert few_rows_kernel.columns_of_block(target, 2048, 2, 2, 8192) == 1
+  assert few_rows_kernel.columns_of_block(target, 1024, 2, 2, 8192) == 2
   assert few_rows_kernel.columns_of_block(target, 2048, 1, 2, 500) == 1
-  assert few_rows_kernel.columns_of_block(target, 1 << 14, 1, 2, 1 << 16) == 2
+  assert few_rows_kernel.columns_of_block(target, 8192, 1, 2, 1 << 16) == 2
+  assert few_rows_kernel.columns_of_block(target, 1 << 14, 1, 2, 1 << 16) == 1
   assert few_rows_kernel.columns_of_block(target, 1 << 15, 2, 4, 1 << 16) == 1
-  assert [few_rows_kernel.warps(1024, columns, 2) for columns in (1, 4, 5, 32)] == [1, 1, 2, 8]
+  assert [few_rows_kernel.warps(1024, columns, 2) for columns in (1, 4, 5, 32)] == [1, 2, 4, 16]
   assert few_rows_kernel.warps(8192, 1, 1) == 4
 
 
@@ -545,17 +549,22 @@ PTX = """
     ("@%p1 ld.global.v2.b32 { %r2, %r3 }, [ %rd4 + 16 ];", {1}),
     ("ld.global.b32 %r2, [%rd4]; ld.global.nc.b32 %r3, [%rd1];", {0, 1}),
     ("selp.b64 %rd5, %rd1, %rd4, %p1; ld.global.b32 %r2, [%rd5];", {0, 1}),
-    # An address that memory decides may be that of anything.
+    # An address that memory alone decides may be that of anything.
     ("ld.global.b64 %rd5, [%rd4]; ld.global.b32 %r2, [%rd5];", None),
-    ("ld.global.b64 %rd5, [%rd4]; add.s64 %rd6, %rd5, %rd1; ld.global.b32 %r2, [%rd6];", None),
+    ("ld.global.b64 %rd5, [%rd4]; add.s64 %rd6, %rd5, 4; ld.global.b32 %r2, [%rd6];", None),
+    # Memory may have the index of what is read.
+    ("ld.global.b64 %rd5, [%rd4]; add.s64 %rd6, %rd5, %rd1; ld.global.b32 %r2, [%rd6];", {0, 1}),
+    ("ld.shared.b64 %rd5, [%rd4]; add.s64 %rd6, %rd5, %rd1; ld.global.b32 %r2, [%rd6];", None),
     ("ld.global.b32 %r2, [%rd9];", None),
     ("st.global.b32 [%rd4], %r1;", None),
+    ("ld.global.b32 %r2, [%rd4]; st.shared.b32 [%r3], %r2;", {1}),
+    ("st.shared::cluster.b32 [%r3], %r2;", None),
     ("atom.global.add.u32 %r2, [%rd4], 1;", None),
     ("@%p1 bra $L1;", None),
   ],
 )
 def test_check_finds_what_is_read_before_the_wait(text, reads):
-  found = pdl.check(PTX.replace("@@", text.replace("; ", ";\n\t")), "kernel", reads_constants=True)
+  found = pdl.check(PTX.replace("@@", text.replace("; ", ";\n\t")), "kernel", reads_early=True)
   assert found.first == (reads is not None)
   assert found.reads == frozenset(reads or ())
   assert not pdl.check(PTX.replace("@@", text), "kernel").first

@@ -97,11 +97,11 @@ ADDRESSES = """	mov.u32 	%r1, %ctaid.x;
 
 def test_the_address_of_a_parameter_may_be_chosen():
   """The form of later versions of LLVM for a pointer that is one of several."""
-  found = pdl.check(ptx(ADDRESSES + WAIT), "kernel", reads_constants=True)
+  found = pdl.check(ptx(ADDRESSES + WAIT), "kernel", reads_early=True)
   assert found.first and found.reads == {1, 2}
   for unknown in ("ld.shared.b32 \t%r4, [room]", "mov.u32 \t%r4, %tid.x"):
     text = ADDRESSES.replace("selp.b32 \t%r4, %r3, %r2, %p1", unknown)
-    assert not pdl.check(ptx(text + WAIT), "kernel", reads_constants=True).first
+    assert not pdl.check(ptx(text + WAIT), "kernel", reads_early=True).first
 
 
 def test_allocation_of_tensor_memory_may_precede_the_wait():
@@ -202,7 +202,7 @@ def test_trigger_is_found_at_any_position():
     "ld.b32 %r1, [%rd2];",
     "ld.const.b32 %r1, [table];",
     "st.global.b32 [%rd2], %r1;",
-    "st.shared.b32 [room], %r1;",
+    "st.shared::cluster.b32 [room], %r1;",
     "@%p1 ld.global.b32 %r1, [%rd2];",
     "@%p1 mov.u32 %r1, 0;",
     "atom.global.add.u32 %r1, [%rd2], 1;",

@@ -329,6 +329,7 @@ class Program:
       "shared",
       "cluster",
       "pdl_wait_first",
+      "pdl_in_graph",
       "cooperative",
       "triggers_early",
     ):

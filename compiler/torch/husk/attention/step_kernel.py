@@ -13,6 +13,37 @@ import triton.language as tl
 
 
 @triton.jit
+def _read_tile(k, v, table, start, end, position, k_batch, k_row, v_batch, v_row,
+               CAPACITY: tl.constexpr, PAGES: tl.constexpr, WINDOW: tl.constexpr,
+               SIZE: tl.constexpr, V_SIZE: tl.constexpr, BLOCK_N: tl.constexpr):
+  """BLOCK_N rows of the cache from `start` on, those of keys and those of values, and which of them
+  are there: those before `end` but the one at `position`. The others are zeros."""
+  inside = tl.arange(0, BLOCK_N)
+  column = tl.arange(0, SIZE)
+  v_column = tl.arange(0, V_SIZE)
+  far = tl.cast(start, tl.int64)
+  there = (inside < end - start) & (inside != position - start)
+  k_at, v_at = inside * k_row, inside * v_row
+  if table is None:
+    k_first, v_first = k + far * k_row, v + far * v_row
+  elif WINDOW == 0:
+    # A tile begins at a multiple of its size, and has rows of one page.
+    page = tl.load(table + far // CAPACITY, mask=start < end, other=-1)
+    there = there & (page >= 0) & (page < PAGES)
+    k_first = k + page * k_batch + far % CAPACITY * k_row
+    v_first = v + page * v_batch + far % CAPACITY * v_row
+  else:
+    page = tl.load(table + (far + inside) // CAPACITY, mask=there, other=0)
+    there = there & (page >= 0) & (page < PAGES)
+    k_first, v_first = k, v
+    k_at = page * k_batch + (far + inside) % CAPACITY * k_row
+    v_at = page * v_batch + (far + inside) % CAPACITY * v_row
+  k_tile = tl.load(k_first + k_at[:, None] + column[None, :], mask=there[:, None], other=0.0)
+  v_tile = tl.load(v_first + v_at[:, None] + v_column[None, :], mask=there[:, None], other=0.0)
+  return k_tile, v_tile, there
+
+
+@triton.jit
 def attention_step(q, k, v, new_k, new_v, cosine, sine, positions, table, mask, out, parts,
                    weights, counters, husk_asserts, factor: tl.constexpr, keys,
                    q_batch, q_head, k_batch, k_head, k_row, v_batch, v_head, v_row,
@@ -52,11 +83,6 @@ def attention_step(q, k, v, new_k, new_v, cosine, sine, positions, table, mask, 
   batch = (pair // HEADS).to(tl.int64)
   head = (pair % HEADS).to(tl.int64)
   place = tl.load(positions + batch * position_batch)
-  rows = tl.arange(0, BLOCK_M)
-  row = head * GROUP + tl.minimum(rows, GROUP - 1)     # rows after the last one are not stored
-  column = tl.arange(0, SIZE)
-  v_column = tl.arange(0, V_SIZE)
-  q += batch * q_batch
   k += head * k_head
   v += head * v_head
   if table is None:
@@ -64,6 +90,48 @@ def attention_step(q, k, v, new_k, new_v, cosine, sine, positions, table, mask, 
     v += batch * v_batch
   else:
     table += batch * table_batch
+  position = place
+  if FROM_END:
+    position = tl.where(place < 0, place + CAPACITY, place)
+  exists = (position >= 0) & (position < (CAPACITY if table is None else keys))
+  is_wrong = exists == 0
+  new_page = position * 0
+  if table is not None:
+    new_page = tl.load(table + position // CAPACITY, mask=exists, other=0)
+    is_wrong = (new_page < 0) | (new_page >= PAGES)
+    exists = exists & (is_wrong == 0)
+
+  # The keys from `begin` to `end` are those of this part, the first one of `used`.
+  begin = position * 0
+  end = begin + keys
+  if BOUND:
+    end = tl.minimum(end, tl.maximum(place + 1, 0))
+    if WINDOW > 0:
+      begin = tl.minimum(tl.maximum(place + 1 - WINDOW, 0), end)
+  if SPLITS > 1:
+    count = (end - begin).to(tl.int32)
+    of_part = tl.maximum(tl.cdiv(tl.cdiv(count, SPLITS), BLOCK_N) * BLOCK_N, LEAST)
+    begin += tl.program_id(1) * of_part
+    end = tl.minimum(end, begin + of_part)
+
+  # The first keys are read before the wait: steps before this one have written them.
+  k_tile, v_tile, there = _read_tile(
+      k, v, table, begin, end, position, k_batch, k_row, v_batch, v_row, CAPACITY, PAGES, WINDOW,
+      SIZE, V_SIZE, BLOCK_N)
+
+  # The wait for the preceding kernel stands here.
+  used = 1
+  if SPLITS > 1:
+    used = tl.maximum(tl.cdiv(count, of_part), 1)
+    if tl.program_id(1) >= used:
+      return
+  if husk_asserts is not None:
+    tl.store(husk_asserts, ASSERT, is_wrong)
+  rows = tl.arange(0, BLOCK_M)
+  row = head * GROUP + tl.minimum(rows, GROUP - 1)     # rows after the last one are not stored
+  column = tl.arange(0, SIZE)
+  v_column = tl.arange(0, V_SIZE)
+  q += batch * q_batch
   new_k += batch * new_k_batch + head * new_k_head
   if cosine is None:
     query = tl.load(q + row[:, None] * q_head + column[None, :])
@@ -81,35 +149,6 @@ def attention_step(q, k, v, new_k, new_v, cosine, sine, positions, table, mask, 
     key += tl.load(new_k + other).to(tl.float32) * sines
   key = key.to(k.dtype.element_ty)
   value = tl.load(new_v + batch * new_v_batch + head * new_v_head + v_column)
-
-  position = place
-  if FROM_END:
-    position = tl.where(place < 0, place + CAPACITY, place)
-  exists = (position >= 0) & (position < (CAPACITY if table is None else keys))
-  is_wrong = exists == 0
-  new_page = position * 0
-  if table is not None:
-    new_page = tl.load(table + position // CAPACITY, mask=exists, other=0)
-    is_wrong = (new_page < 0) | (new_page >= PAGES)
-    exists = exists & (is_wrong == 0)
-  if husk_asserts is not None:
-    tl.store(husk_asserts, ASSERT, is_wrong)
-
-  # The keys from `begin` to `end` are those of this part, the first one of `used`.
-  begin = position * 0
-  end = begin + keys
-  if BOUND:
-    end = tl.minimum(end, tl.maximum(place + 1, 0))
-    if WINDOW > 0:
-      begin = tl.minimum(tl.maximum(place + 1 - WINDOW, 0), end)
-  used = 1
-  if SPLITS > 1:
-    of_part = tl.maximum(tl.cdiv(tl.cdiv(end - begin, SPLITS), BLOCK_N) * BLOCK_N, LEAST)
-    used = tl.maximum(tl.cdiv(end - begin, of_part), 1)
-    begin += tl.program_id(1) * of_part
-    end = tl.minimum(end, begin + of_part)
-    if tl.program_id(1) >= used:
-      return
 
   # Each part leaves the row of the new key out of the keys that it reads, so any may write it.
   is_first = tl.program_id(1) == 0
@@ -145,26 +184,11 @@ def attention_step(q, k, v, new_k, new_v, cosine, sine, positions, table, mask, 
 
   inside = tl.arange(0, BLOCK_N)
   for start in tl.range(begin, end, BLOCK_N):
+    # The next rows are on their way while these are computed with.
+    next_k, next_v, next_there = _read_tile(
+        k, v, table, start + BLOCK_N, end, position, k_batch, k_row, v_batch, v_row, CAPACITY,
+        PAGES, WINDOW, SIZE, V_SIZE, BLOCK_N)
     far = tl.cast(start, tl.int64)
-    there = (inside < end - start) & (inside != position - start)
-    k_at, v_at = inside * k_row, inside * v_row
-    if table is None:
-      k_first, v_first = k + far * k_row, v + far * v_row
-    elif WINDOW == 0:
-      # A tile begins at a multiple of its size, and has rows of one page.
-      page = tl.load(table + far // CAPACITY)
-      there = there & (page >= 0) & (page < PAGES)
-      k_first = k + page * k_batch + far % CAPACITY * k_row
-      v_first = v + page * v_batch + far % CAPACITY * v_row
-    else:
-      page = tl.load(table + (far + inside) // CAPACITY, mask=there, other=0)
-      there = there & (page >= 0) & (page < PAGES)
-      k_first, v_first = k, v
-      k_at = page * k_batch + (far + inside) % CAPACITY * k_row
-      v_at = page * v_batch + (far + inside) % CAPACITY * v_row
-    k_tile = tl.load(k_first + k_at[:, None] + column[None, :], mask=there[:, None], other=0.0)
-    # The values are read before the scores are computed, so that both reads take one latency.
-    v_tile = tl.load(v_first + v_at[:, None] + v_column[None, :], mask=there[:, None], other=0.0)
     scores = tl.dot(query, tl.trans(k_tile), input_precision=PRECISION) * factor
     seen = there[None, :]
     if mask is not None:
@@ -183,6 +207,7 @@ def attention_step(q, k, v, new_k, new_v, cosine, sine, positions, table, mask, 
     result = tl.dot(exponentials.to(v_tile.dtype), v_tile, result * shrunk[:, None],
                     input_precision=PRECISION)
     top = new_top
+    k_tile, v_tile, there = next_k, next_v, next_there
 
   # A row that sees no key gives zeros.
   result *= (1.0 / tl.where(total == 0.0, 1.0, total))[:, None]

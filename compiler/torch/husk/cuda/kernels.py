@@ -34,8 +34,11 @@ from ..hir import (
   Library,
   NullArg,
   ScratchArg,
+  Statement,
   ValueArg,
+  View,
   ViewArg,
+  launches,
 )
 from ..inductor import failures, python_text, torch_compat
 from ..inductor.lines import InductorObject
@@ -62,6 +65,8 @@ class Kernel:
   scratch: (bytes per block, alignment) of both kinds of scratch memory.
   triton_meta: Inductor's description of the signature and the constants.
   early: the arguments whose memory is read before the wait.
+  pdl_in_graph: whether some of that memory is no constant, so that the kernel may overlap with the
+    one before it only in a graph, which begins when everything before it has ended.
   """
 
   name: str
@@ -82,6 +87,7 @@ class Kernel:
   inductor_meta: dict[str, Any]
   triton_meta: dict[str, Any] = dataclasses.field(default_factory=dict)
   early: frozenset[str] = frozenset()
+  pdl_in_graph: bool = False
 
   @property
   def types(self) -> list[str]:
@@ -131,15 +137,25 @@ class _Definition:
   config: Config | None = None  # the fastest configuration; None if nothing was measured
   largest_grid: int | None = 0  # blocks, over all calls; None if not known
   calls: int = 0
-  # The memory that calls read before they wait; None stands for memory that is not known.
-  reads_early: set[Buffer | None] = dataclasses.field(default_factory=set)
+  # The memory that launches read before they wait, and whether a step before may have written it.
+  reads_early: set[tuple[Buffer, bool]] = dataclasses.field(default_factory=set)
+
+  @property
+  def reads_constants(self) -> bool:
+    """Whether launches read constants alone before they wait. A constant becomes a state as soon as
+    a step of some function writes it."""
+    spaces = [buffer.row().space for buffer, _ in self.reads_early]
+    return spaces != [] and set(spaces) == {"constant"}
 
   @property
   def is_early(self) -> bool:
-    """Whether all calls read constants alone before they wait. A constant becomes a state as soon
-    as a step of some function writes it."""
-    return all(
-      buffer is not None and buffer.row().space == "constant" for buffer in self.reads_early
+    """Whether launches read before they wait what nothing has written since their function began:
+    constants, states and inputs."""
+    return self.reads_early != set() and all(
+      buffer.row().space == "constant"
+      or buffer.row().space in ("state", "input")
+      and not is_written
+      for buffer, is_written in self.reads_early
     )
 
 
@@ -340,11 +356,10 @@ class CudaKernels(Backend):
     call_args: Sequence[Any],
     ranges: dict[sympy.Symbol, Any] | None = None,
     extent: Callable[[Any], sympy.Expr] | None = None,
-    buffer: Callable[[Any], Buffer] | None = None,
   ) -> KernelCall:
     """The launch of a KernelCallLine. `call_args` has SymPy expressions for ints. `ranges` bounds
     the grid. `extent` returns the bytes of an argument that stands for a buffer, if kernels are
-    measured. `buffer` returns the memory that such an argument is a part of."""
+    measured."""
     if name not in self._names:
       raise Unsupported(f"kernel {name}: called but not defined as a Triton kernel")
     row = self._names[name]
@@ -363,13 +378,24 @@ class CudaKernels(Backend):
     if definition.largest_grid is not None:
       definition.largest_grid = None if largest is None else max(definition.largest_grid, largest)
     definition.calls += 1
-    definition.reads_early |= {
-      None if buffer is None else buffer(values[parameter]) for parameter in kernel.early
-    }
     count = sympy.Mul(*blocks)
     for size, alignment in kernel.scratch:
       arguments.append(ScratchArg(count * size, alignment) if size else NullArg())
     return KernelCall(self.prefix + row, blocks, arguments)
+
+  def note_statements(self, statements: Sequence[Statement]) -> None:
+    definitions = {
+      self.prefix + row: each for row, each in self._definitions.items() if each.kernel.early
+    }
+    for launch, written in launches(statements) if definitions else ():
+      definition = definitions.get(launch.kernel)
+      if definition is None:
+        continue
+      for (parameter, _), argument in zip(definition.kernel.parameters, launch.arguments):
+        if parameter in definition.kernel.early:
+          assert isinstance(argument, View)
+          row = argument.buffer.row()
+          definition.reads_early.add((row, row in written))
 
   @staticmethod
   def _values(kernel: Kernel, call_args: Sequence[Any]) -> dict[str, Any]:
@@ -410,12 +436,15 @@ class CudaKernels(Backend):
       definition.kernel = compiled(name, tuner, self.target, self.wait, [definition.config])
 
   def finish(self) -> None:
-    """Decides which kernels trigger early and which read constants before they wait, now that all
+    """Decides which kernels trigger early and which read memory before they wait, now that all
     calls of all functions are known, and compiles these again."""
     for definition in self._definitions.values():
       should_trigger = self._should_trigger(definition)
+      if definition.kernel.early and definition.is_early and not definition.reads_constants:
+        definition.kernel = dataclasses.replace(definition.kernel, pdl_in_graph=True)
       if not should_trigger and (definition.is_early or not definition.kernel.early):
         continue
+      in_graph = definition.kernel.pdl_in_graph
       name = definition.kernel.name
       tuner = _loaded(
         name,
@@ -429,10 +458,11 @@ class CudaKernels(Backend):
       if definition.config is None:
         configs = self.tuning.ordered(self.target, tuner)
       with self._explained(name):
-        definition.kernel = compiled(name, tuner, self.target, True, configs)
+        kernel = compiled(name, tuner, self.target, True, configs)
+      definition.kernel = dataclasses.replace(kernel, pdl_in_graph=in_graph)
 
   def _should_trigger(self, definition: _Definition) -> bool:
-    """Whether a kernel is to be compiled again so that it triggers early. Those that read constants
+    """Whether a kernel is to be compiled again so that it triggers early. Those that read memory
     before they wait do, since they often follow one another."""
     kernel, count = definition.kernel, self.target.multi_processor_count
     return (
@@ -484,9 +514,13 @@ def row(name: str, image: str, kernel: Kernel) -> str:
     text += f" shared {kernel.shared}"
   if kernel.cluster != 1:
     text += f" cluster {kernel.cluster}"
-  for flag in ("pdl_wait_first", "cooperative", "triggers_early"):
-    if getattr(kernel, flag):
-      text += f" {flag}"
+  flags = {
+    "pdl_wait_first": kernel.pdl_wait_first and not kernel.pdl_in_graph,
+    "pdl_in_graph": kernel.pdl_in_graph,
+    "cooperative": kernel.cooperative,
+    "triggers_early": kernel.triggers_early,
+  }
+  text += "".join(f" {flag}" for flag, is_set in flags.items() if is_set)
   return text
 
 
@@ -533,10 +567,10 @@ def _loaded(
   wait: bool,
   trigger: bool,
   heuristics: Heuristics | None = None,
-  reads_constants: bool = True,
+  reads_early: bool = True,
 ) -> InductorObject:
   """Inductor's autotuner of the kernel `name` of a module."""
-  tuner = _load(name, rewrites.to_load(source, name, wait, trigger, reads_constants))
+  tuner = _load(name, rewrites.to_load(source, name, wait, trigger, reads_early))
   if heuristics is not None:
     tuner = _autotuner(name, tuner, heuristics)
   for attribute in (
@@ -616,7 +650,7 @@ def _kernel(
       continue
     parameters.append((argument, _type(name, argument, signature[argument])))
   _check_parameters(name, metadata.name, ptx, [kind for _, kind in parameters] + ["ptr", "ptr"])
-  pdl_check = pdl.check(ptx, metadata.name, reads_constants=pdl.PLACE in tuner.fn.src)
+  pdl_check = pdl.check(ptx, metadata.name, reads_early=pdl.PLACE in tuner.fn.src)
   if wait and not pdl_check.first:
     raise Unsupported(
       f"kernel {name}: the wait was put first, but {pdl_check.why_not!r} stands before it in the "
@@ -636,7 +670,11 @@ def _kernel(
     cluster=cluster,
     pdl_wait_first=pdl_check.first,
     triggers_early=pdl_check.triggers,
-    early=frozenset(parameters[place][0] for place in pdl_check.reads),
+    early=frozenset(
+      name
+      for place, (name, kind) in enumerate(parameters)
+      if place in pdl_check.reads and kind == "ptr"
+    ),
     cooperative=bool(getattr(metadata, "launch_cooperative_grid", False)),
     scratch=_scratch(name, metadata),
     config=_config(result.config),

@@ -8,13 +8,16 @@ all of these kernels waited is that work finished (waiting is transitive). So `r
 wait at the head of the kernel, and `check` reads in the PTX that the wait is still there after
 compilation. Only the result of `check` is written into the file.
 
-A kernel may read what nobody writes before it waits: constants of the file. Its text then has the
-line PLACE where the wait belongs, and `check` finds out which parameters are read before that. The
-kernel keeps its wait there only if each of its calls gives constants for them (kernels.py). It also
-triggers early, so that the next one can read its constants. On an H200, 65 products of one row,
-each with its own weights, took 569 us so, 631 if they waited first and triggered, and 633 if they
-waited first and did not. Small kernels between such products had better not trigger: eight layers
-of a decoder took 385 us without, 427 with it, and 404 if every kernel waited first.
+A kernel may read memory before it waits that nobody writes: constants of the file; in a graph also
+states and inputs that no step before it in its function writes, because a graph begins when
+everything before it has ended. Its text then has the line PLACE where the wait belongs, and `check`
+finds out which parameters lead to what is read before that. The kernel keeps its wait there only if
+that holds for each of its launches (kernels.py). It also triggers early, so that the next one can
+read ahead. On an H200, 65 products of one row, each with its own weights, took 569 us so, 631 if
+they waited first and triggered, and 633 if they waited first and did not. Small kernels between
+such products had better not trigger: eight layers of a decoder took 385 us without, 427 with it,
+and 404 if every kernel waited first. Attention that reads the first keys of its cache before it
+waits made a step of eight layers with 16 keys 353 to 346 us, with 510 keys 375 to 367.
 
 `griddepcontrol.launch_dependents` lets the successors start even before the kernel is done.
 Measured on an H200 with 100 dependent kernels: on a grid of at most one block per multiprocessor it
@@ -30,6 +33,8 @@ alone made it faster (429). So the default is "never".
 from __future__ import annotations
 
 import dataclasses
+import functools
+import operator
 import re
 from collections.abc import Iterator, Sequence
 
@@ -60,12 +65,12 @@ def triggers_early(policy: str, largest_grid: int | None, multi_processor_count:
   return policy == "small" and largest_grid is not None and largest_grid <= multi_processor_count
 
 
-def rewrite(source: str, name: str, trigger: bool, reads_constants: bool = True) -> str:
+def rewrite(source: str, name: str, trigger: bool, reads_early: bool = True) -> str:
   """The module `source` in which the kernel `name` begins with the wait, and with the trigger
-  before the wait if `trigger` is set. If the kernel has the line PLACE, and `reads_constants`, it
+  before the wait if `trigger` is set. If the kernel has the line PLACE, and `reads_early`, it
   waits there."""
   statements = [_TRIGGER] if trigger else []
-  if reads_constants and PLACE in source:
+  if reads_early and PLACE in source:
     source = re.sub(rf"^( *){re.escape(PLACE)}$", rf"\g<0>\n\1{_WAIT}", source, flags=re.M)
     return source_edit.with_statements(source, name, statements) if statements else source
   return source_edit.with_statements(source, name, [*statements, _WAIT])
@@ -85,10 +90,12 @@ _HARMLESS = re.compile(
   r"griddepcontrol\.launch_dependents)(\.|$)"
 )
 
-# From 10.0 on Triton first takes tensor memory and reads from shared memory where it is. Only the
-# block itself sees these instructions, so they may precede the wait, with a guard too.
+# From 10.0 on Triton first takes tensor memory and reads from shared memory where it is; tiles that
+# were read early may be put into shared memory at once. Only the block itself sees these
+# instructions, so they may precede the wait, with a guard too.
 _BLOCK_LOCAL = re.compile(
-  r"(@!?%p\d+\s+)?(tcgen05\.(alloc|relinquish_alloc_permit)|bar\.sync|ld\.shared)(\.|\s|$)"
+  r"(@!?%p\d+\s+)?(tcgen05\.(alloc|relinquish_alloc_permit)|bar\.sync|(ld|st)\.shared|"
+  r"ldmatrix[\w.]*\.shared)(\.|\s|$)"
 )
 
 
@@ -105,10 +112,10 @@ class WaitCheck:
   reads: frozenset[int] = frozenset()
 
 
-def check(ptx: str, symbol: str, reads_constants: bool = False) -> WaitCheck:
+def check(ptx: str, symbol: str, reads_early: bool = False) -> WaitCheck:
   """Reads the entry block of `symbol`. All paths to the rest of the kernel begin in it, so a wait
   there is enough. The first branch may be one that separates the block's warps (`_separated`).
-  `reads_constants`: whether memory of parameters may be read before the wait."""
+  `reads_early`: whether memory of parameters may be read before the wait."""
   instructions = list(_instructions(_entry(ptx, symbol)))
   triggers = any(i.startswith("griddepcontrol.launch_dependents") for i in instructions)
   at, separated = 0, False
@@ -116,12 +123,12 @@ def check(ptx: str, symbol: str, reads_constants: bool = False) -> WaitCheck:
   while at < len(instructions):
     instruction = instructions[at]
     if instruction.startswith("griddepcontrol.wait"):
-      return WaitCheck(True, triggers, None, frozenset(sources.read))
+      return WaitCheck(True, triggers, None, sources.read)
     first_warps = None if separated else _separated(instructions, at)
     if first_warps is not None:
       at, separated = first_warps, True
       continue
-    is_read = sources.follow(instruction) and reads_constants
+    is_read = sources.follow(instruction) and reads_early
     if not is_read and not _is_harmless(instruction):
       return WaitCheck(False, triggers, instruction)
     at += 1
@@ -135,39 +142,57 @@ _READ = re.compile(
 _REGISTER = re.compile(r"%[a-z]+\d+")
 
 
+@dataclasses.dataclass(frozen=True)
+class _Source:
+  """The parameters that decide a number, and those of the memory that decides it besides."""
+
+  given: frozenset[int] = frozenset()
+  in_memory: frozenset[int] = frozenset()
+
+  def __or__(self, other: _Source) -> _Source:
+    return _Source(self.given | other.given, self.in_memory | other.in_memory)
+
+  @property
+  def all(self) -> frozenset[int]:
+    return self.given | self.in_memory
+
+
 class _Sources:
-  """Which parameters of the kernel `symbol` decide the number in a register. An address is computed
-  of a pointer and of numbers, and not of what was read from memory. `read` are the places of the
-  parameters of the addresses that were read."""
+  """What decides the number in a register of the kernel `symbol`. An address is computed of a
+  pointer, which is a parameter, and of numbers, which may have been read from memory. `read` are
+  the places of the parameters that lead to the memory that was read."""
 
   def __init__(self, symbol: str) -> None:
-    self.read: set[int] = set()
+    self.read: frozenset[int] = frozenset()
     self._parameter = re.compile(re.escape(symbol) + r"_param_(\d+)\b")
-    self._of: dict[str, frozenset[int] | None] = {}  # None: of memory
+    self._of: dict[str, _Source | None] = {}  # None: of other memory
 
   def follow(self, instruction: str) -> bool:
-    """Takes note of the next instruction. Returns whether it is a read of memory to which the
-    parameters alone lead."""
+    """Takes note of the next instruction. Returns whether it is a read of memory to which a
+    parameter leads."""
     read = _READ.fullmatch(instruction)
     if read:
       found = self._of.get(read.group(2))
+      is_led = found is not None and found.given != frozenset()
       for register in _REGISTER.findall(read.group(1)):
-        self._of[register] = None
-      self.read |= found or set()
-      return bool(found)
+        self._of[register] = _Source(in_memory=found.all) if found and is_led else None
+      if found and is_led:
+        self.read |= found.all
+      return is_led
     registers = _REGISTER.findall(instruction)
-    if not registers:
+    if not registers or instruction.startswith("st."):
       return False
-    given = {int(place) for place in self._parameter.findall(instruction)}
+    given = frozenset(int(place) for place in self._parameter.findall(instruction))
     # A parameter may be read by an address that is one of several parameters'.
     of_parameter = instruction.startswith("ld.param") and self._of.get(registers[-1])
     if instruction.startswith(("ld.", "atom.", "@")) and not given and not of_parameter:
       self._of[registers[0]] = None
       return False
-    of_operands = [self._of.get(register, frozenset()) for register in registers[1:]]
-    is_of_memory = any(each is None for each in of_operands)
-    united = frozenset(given).union(*(each for each in of_operands if each is not None))
-    self._of[registers[0]] = None if is_of_memory else united
+    sources = [self._of.get(register, _Source()) for register in registers[1:]]
+    known = [each for each in sources if each is not None]
+    is_known = len(known) == len(sources)
+    united = functools.reduce(operator.or_, known, _Source(given))
+    self._of[registers[0]] = united if is_known else None
     return False
 
 

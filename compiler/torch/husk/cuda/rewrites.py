@@ -39,6 +39,6 @@ def of_husk(source: str) -> str:
   return rounding.rewrite(source)
 
 
-def to_load(source: str, name: str, wait: bool, trigger: bool, reads_constants: bool) -> str:
+def to_load(source: str, name: str, wait: bool, trigger: bool, reads_early: bool) -> str:
   """Step 7."""
-  return pdl.rewrite(source, name, trigger, reads_constants) if wait else source
+  return pdl.rewrite(source, name, trigger, reads_early) if wait else source

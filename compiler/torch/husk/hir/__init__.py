@@ -49,6 +49,8 @@ from .statements import (
   Text,
   View,
   When,
+  accesses,
+  launches,
   walk,
 )
 
@@ -102,12 +104,14 @@ __all__ = [
   "View",
   "ViewArg",
   "When",
+  "accesses",
   "alignment",
   "decoded",
   "dtype",
   "encoded",
   "fold",
   "itemsize",
+  "launches",
   "names_in",
   "names_of",
   "number",

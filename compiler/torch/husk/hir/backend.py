@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import sympy
 
-from .statements import Argument, Buffer, Extern, Statement
+from .statements import Argument, Extern, Statement
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,16 +136,17 @@ class Backend(Protocol):
     call_args: Sequence[Any],
     ranges: dict[sympy.Symbol, Any] | None = None,
     extent: Callable[[Any], sympy.Expr] | None = None,
-    buffer: Callable[[Any], Buffer] | None = None,
   ) -> KernelCall:
     """The kernel and the arguments for a KernelCallLine. `ranges` bounds the symbols in the
-    arguments, `extent` returns the bytes of an argument that stands for memory, and `buffer` the
-    memory that it is a part of."""
+    arguments, and `extent` returns the bytes of an argument that stands for memory."""
     ...
 
   def note_call(self, kernel: str, place: Callable[[], str]) -> None:
     """Tells that a call of the kernel has been written. `place` returns the operators that it
     computes and the line of the model, for messages."""
+
+  def note_statements(self, statements: Sequence[Statement]) -> None:
+    """Tells the statements of a variant when no more are added."""
 
   def call_operator(self, call: OperatorCall) -> list[Statement]:
     """The statements that call an operator. By default the runtime calls the operator that is

@@ -12,7 +12,7 @@ which it was made. A weight of 8 bits that is expanded to 16 stays a step of eac
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from .expr import Expr, Literal
 from .names import Names
@@ -28,7 +28,7 @@ from .statements import (
   Statement,
   Tensor,
   View,
-  rows_of,
+  accesses,
   walk,
 )
 
@@ -137,7 +137,7 @@ class _Steps:
     self.users: dict[Buffer, list[Statement]] = {}
     for top in self.order:
       for one in walk([top]):
-        for access, buffer in _accesses(one):
+        for access, buffer in accesses(one):
           if buffer.space == "arena":
             self.users.setdefault(buffer, []).append(top)
             if access != "read":
@@ -161,7 +161,7 @@ class _Steps:
   def _stays(self, step: Statement, found: set[int]) -> bool:
     """Whether all memory that a step of `found` accesses is a constant, or is written by steps of
     `found` before another one accesses it."""
-    for access, buffer in _accesses(step):
+    for access, buffer in accesses(step):
       if buffer.space == "constant":
         continue
       writers = self.writers.get(buffer, [])
@@ -188,9 +188,9 @@ class _Steps:
     """The steps of `moved` without which the buffer has not its value."""
     wanted, needed = {buffer}, []
     for step in reversed(moved):
-      if any(row in wanted for access, row in _accesses(step) if access != "read"):
+      if any(row in wanted for access, row in accesses(step) if access != "read"):
         needed.append(step)
-        wanted |= {row for access, row in _accesses(step) if access != "write"}
+        wanted |= {row for access, row in accesses(step) if access != "write"}
     return needed[::-1]
 
   def _is_worth(self, buffer: Buffer, moved: Sequence[Statement]) -> bool:
@@ -225,18 +225,8 @@ def _is_known(argument: Argument | Expr) -> bool:
   return isinstance(argument, (Literal, NullPointer))
 
 
-def _accesses(statement: Statement) -> Iterator[tuple[str, Buffer]]:
-  """The accesses of a step. A tensor list counts as written."""
-  for argument in statement.arguments_of():
-    if isinstance(argument, (View, Tensor)):
-      yield argument.access, argument.buffer.row()
-    else:
-      for row in rows_of(argument):
-        yield "both", row
-
-
 def _buffers(statement: Statement) -> list[Buffer]:
-  return [buffer for _, buffer in _accesses(statement)]
+  return [buffer for _, buffer in accesses(statement)]
 
 
 def _bytes(buffer: Buffer) -> int:

@@ -6,7 +6,7 @@ an arena buffer that turns out to be an output gets the name of the output.
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from .expr import Expr, Literal
 from .literals import quoted
@@ -413,3 +413,32 @@ def walk(statements: Iterable[Statement]) -> Iterator[Statement]:
     yield statement
     for block in statement.blocks():
       yield from walk(block)
+
+
+def accesses(statement: Statement) -> Iterator[tuple[str, Buffer]]:
+  """The accesses of a step. A tensor list counts as written."""
+  for argument in statement.arguments_of():
+    if isinstance(argument, (View, Tensor)):
+      yield argument.access, argument.buffer.row()
+    else:
+      for row in rows_of(argument):
+        yield "both", row
+
+
+def launches(statements: Iterable[Statement]) -> Iterator[tuple[Launch, Collection[Buffer]]]:
+  """The launches of a variant, each with the buffers that a step may have written before it. In a
+  loop those are all that the loop writes."""
+  return _launches(statements, set())
+
+
+def _launches(
+  statements: Iterable[Statement], written: set[Buffer]
+) -> Iterator[tuple[Launch, Collection[Buffer]]]:
+  for one in statements:
+    if isinstance(one, Launch):
+      yield one, written
+    # The later steps of a loop come before its first ones, too.
+    for step in walk([one]) if isinstance(one, Loop) else [one]:
+      written |= {row for access, row in accesses(step) if access != "read"}
+    for block in one.blocks():
+      yield from _launches(block, written)

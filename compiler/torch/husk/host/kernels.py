@@ -105,7 +105,6 @@ class HostKernels(Backend):
     call_args: Sequence[Any],
     ranges: Any = None,
     extent: Any = None,
-    buffer: Any = None,
   ) -> KernelCall:
     """The launch of a KernelCallLine."""
     if name not in self._names:

@@ -94,6 +94,7 @@ class Writer:
     returned = outputs.write(body, self.kept)
     writes = inputs.writes or returned.on_host
     body.statements[:0] = [hir.Declare(buffer) for _, buffer in constants.rows.values()]
+    self.kernels.note_statements(body.statements)
     self.kernels.finish()
     program = hir.Program(f"husk {VERSION}, torch {torch_compat.torch_version()}")
     program.targets.append(self.device.line)

@@ -115,11 +115,7 @@ class Call:
     arguments = backend.kernel(name).arguments
     call_args = [*(self.values.get(argument) for argument in arguments), *grid_args.values()]
     call = backend.call_kernel(
-      name,
-      call_args,
-      self.body.ranges,
-      extent=lambda memory: memory.extent,
-      buffer=lambda memory: memory.buffer,
+      name, call_args, self.body.ranges, extent=lambda memory: memory.extent
     )
     self.body.launch(call, origin, lambda access, memory: memory.view(self.body, access))
 

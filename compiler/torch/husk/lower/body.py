@@ -181,10 +181,6 @@ class Body:
 
   # Memory
 
-  def buffer(self, memory: str | Place) -> hir.Buffer:
-    """The memory that a buffer's name or a place is a part of."""
-    return self.place(memory).buffer
-
   def place(self, memory: str | Place) -> Place:
     """The place of one of Inductor's names, which may be a constant that is used for the first
     time."""

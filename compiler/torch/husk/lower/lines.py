@@ -66,6 +66,7 @@ class VariantWriter:
     values = results.write(body)
     self.operators.check_statements(body.statements)
     statements = host_steps.place(body.statements, self.operators.is_host_step, self.names)
+    self.backend.note_statements(statements)
     return hir.Variant(self.target, without_unused(statements), values)
 
   def _is_of_library(self, op: Any) -> bool:
@@ -159,7 +160,7 @@ class LineVisitor:
     if len(nodes) != len(line.call_args):
       nodes = [None] * len(line.call_args)
     args = [self._kernel_argument(*pair) for pair in zip(line.call_args, nodes)]
-    call = body.backend.call_kernel(line.kernel_name, args, body.ranges, body.bytes_of, body.buffer)
+    call = body.backend.call_kernel(line.kernel_name, args, body.ranges, body.bytes_of)
     if (node := self._last_buffer(line)) is not None:
       body.backend.note_call(call.kernel, functools.partial(body.operators, node))
     body.launch(call, self._origin_of_results(call), body.view)
