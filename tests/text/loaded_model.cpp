@@ -386,6 +386,26 @@ void add_states(std::string& body, bool has_pages) {
   if (has_pages) body.insert(body.find("state cache"), "state log i32 [SLOTS, WIDTH] fill -1\n");
 }
 
+// Gives the file the function `single`: `decode`, with all that was added to it, for one slot.
+void add_single(std::string& body) {
+  const auto part = [&](const std::string& begin, const std::string& end) {
+    const size_t first = body.find(begin);
+    return body.substr(first, body.find(end, first) + end.size() - first);
+  };
+  std::string kernel = part("kernel decode ", "\n"), function = part("function decode {", "\n}\n");
+  replace(kernel, "kernel decode ", "kernel single ");
+  kernel.insert(kernel.rfind('"'), "_single");
+  kernel.insert(kernel.rfind(')'), ", i64");
+  replace(function, "function decode", "function single");
+  replace(function, "launch decode", "launch single");
+  replace(function, "1..SLOTS", "1");
+  const size_t positions = function.find("input positions");
+  function.insert(function.find('\n', positions) + 1, "  input slot int 0..2\n");
+  function.insert(function.find(")\n", function.find("launch single")), ", slot");
+  body.insert(body.find("function sample"), function);
+  body.insert(body.find("kernel decode "), kernel);
+}
+
 std::string hir(const ModelFile& file) {
   std::string head = fmt::format("hir 1\nproducer \"test\"\ntarget cpu host \"{}\"\n",
                                  HUSK_TEST_ARCH);
@@ -514,6 +534,7 @@ function sample {
   if (file.images) add_images(body, file.images);
   if (file.encoder) add_encoder(body, file.encoder, file.pages != 0);
   if (file.pages) add_pages(body, file);
+  if (file.has_single) add_single(body);
   // The functions of logits take the rows of `verify`.
   if (file.has_verify) {
     const size_t sample = body.find("function sample");

@@ -58,8 +58,8 @@ class Decoder(torch.nn.Module):
 
   `prefill` takes tokens of one sequence, and `decode` a token of each of the first sequences. Both
   return the logits of the token that follows, and the most likely one. `verify` takes several
-  tokens of each of the first sequences, and returns the same for each token. `copy` gives a slot
-  what another one has in the caches. `embed` uses no cache. The caches have one position more,
+  tokens of each of the first sequences, and returns the same for each token. `single` is `decode`
+  for one sequence. `copy` gives a slot what another one has in the caches. `embed` uses no cache. The caches have one position more,
   `max_tokens`, which no token sees: slots that take no part in a step write there. States, which
   some layers keep, have no positions: a call goes on from that of its slot, and begins with zeros
   at position 0.
@@ -91,6 +91,7 @@ class Decoder(torch.nn.Module):
     # torch takes a size for at least 2: one of 1 or 2 would be a constant.
     self.rows = 3 if slots == 2 else slots
     self.chunk = recurrences.most_tokens(model, max_tokens)
+    self._first = 0  # the slot of the first row of `decode`
     rows, positions = (pages + 1, steps.PAGE) if pages else (self.rows, max_tokens + 1)
     recorded = self._recorded()
     self.layers = len(recorded)
@@ -208,7 +209,8 @@ class Decoder(torch.nn.Module):
   def _next(self, tokens: torch.Tensor, every: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
     layers = [self._layer(number) for number in range(self.layers)]
     of_a_step = isinstance(tokens.shape[1], int) and tokens.shape[1] == 1
-    with mixtures.of_a_step(self.model, self.slots) if of_a_step else contextlib.nullcontext():
+    rows = tokens.shape[0] if isinstance(tokens.shape[0], int) else self.slots
+    with mixtures.of_a_step(self.model, rows) if of_a_step else contextlib.nullcontext():
       logits = self._run(tokens, layers, every)
     for layer in layers:
       layer.write_states()
@@ -243,10 +245,23 @@ class Decoder(torch.nn.Module):
     torch._check(positions.shape[0] == tokens.shape[0])
     step = self._step
     step.positions = positions[:, None]
-    step.slots = torch.arange(tokens.shape[0], device=tokens.device)[:, None]
-    step.first, step.rows = 0, tokens.shape[0]
+    step.slots = torch.arange(tokens.shape[0], device=tokens.device)[:, None] + self._first
+    step.first, step.rows = self._first, tokens.shape[0]
     step.see(span)
     return self._next(tokens[:, None])
+
+  def single(
+    self, tokens: torch.Tensor, positions: torch.Tensor, slot: int, span: int, more: Any = None
+  ) -> tuple[torch.Tensor, torch.Tensor]:
+    """`decode` of a token (int64[1]) of one slot, by kernels for a single row. `span` and `more` are
+    what `decode` takes for the slot after its positions."""
+    torch._check(slot >= 0)
+    torch._check(slot < self.slots)
+    self._first = slot
+    try:
+      return self.decode(tokens, positions, span, *(() if more is None else (more,)))
+    finally:
+      self._first = 0
 
   def verify(
     self, tokens: torch.Tensor, positions: torch.Tensor, span: int

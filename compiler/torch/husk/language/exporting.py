@@ -29,8 +29,8 @@ _VERIFIED = 8  # tokens of a slot that one call of `verify` takes
 _RANKED = 20  # of the most likely tokens, whose log-probabilities `rank` gives
 DTYPES = ("float32", "bfloat16", "float16")
 # A file can have these functions beside prefill, decode and sample, and has some by default.
-FEATURES = ("copy", "controls", "images", "verify", "embed")
-DEFAULT_FEATURES = ("copy", "controls", "images")
+FEATURES = ("copy", "controls", "images", "single", "verify", "embed")
+DEFAULT_FEATURES = ("copy", "controls", "images", "single")
 
 
 def export(
@@ -72,8 +72,8 @@ def export(
   features: functions beside the three below. "copy": slots copy the beginning of a prompt from one
     another. "controls": penalties, masks of tokens, and the most likely tokens with their
     log-probabilities (the functions `adjust` and `rank`). "images": the functions `image` and
-    `prefill_images`, if the model takes images. "verify": speculative decoding. "embed": hidden
-    states of a text. Each takes time to export and space in the file.
+    `prefill_images`, if the model takes images. "single": a step of one sequence alone, if there
+    are several slots. "verify": speculative decoding. "embed": hidden states of a text. Each takes time to export and space in the file.
   adapters, rank: how many adapters (LoRA) the file has room for, and their largest rank. They are
     added and replaced at run time, and each request names the one that it uses.
   adapter_targets: the layers that adapters may change, such as ("q_proj", "v_proj"): the ends of
@@ -449,7 +449,33 @@ def _functions(module: decoder.Decoder, features: set[str]) -> Mapping[str, Func
     result = module.with_images(result, most)
   if isinstance(module, encoders.EncoderDecoder):
     result = module.with_encoder(result)
+  if "single" in features and module.slots > 1:
+    result["single"] = _single(result["decode"])
   return {**result, **_functions_of_logits(module, most_rows, features)}
+
+
+def _single(decode: Function) -> Function:
+  """The function `single` with the examples of `decode` for one row."""
+  tokens, positions, *others = (
+    one[:1] if isinstance(one, torch.Tensor) else one for one in decode.args
+  )
+  names = ("span", "more")[: len(others)]
+  sizes = list(decode.dynamic_shapes.values())[2:]
+  several = [
+    {dim: size for dim, size in one.items() if dim > 0} if isinstance(one, Mapping) else one
+    for one in sizes
+  ]
+  return Function(
+    decode.model,
+    (tokens, positions, 1, *others),
+    dynamic_shapes={
+      "tokens": None,
+      "positions": None,
+      "slot": torch.export.Dim.AUTO,
+      **dict(zip(names, several, strict=True)),
+    },
+    method="single",
+  )
 
 
 def _functions_of_logits(
