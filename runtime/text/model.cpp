@@ -109,6 +109,9 @@ Status Model::describe(const husk_program* program, husk_error* error) {
   const JsonValue* likely = json.member(json.root(), "ranked");
   ranked = likely ? whole(*likely, kMost) : 0;
   if (ranked < 0 || ranked > vocabulary) return no_model(error, "ranked");
+  const JsonValue* few = json.member(json.root(), "candidates");
+  candidates = few ? whole(*few, kMost) : 0;
+  if (candidates < 0 || candidates > vocabulary) return no_model(error, "candidates");
   const JsonValue* adapters = json.member(json.root(), "adapters");
   constexpr double kMostAdapters = 1 << 20;
   if (adapters) {
@@ -167,6 +170,7 @@ Status Model::find_functions(const husk_program* program, husk_error* error) {
       {"rank", 2, 3, &rank_, true},
       {"verify", 3 + row_inputs(), 2, &verify_, true},
       {"single", 4 + row_inputs(), 2, &single_, true},
+      {"sample_few", 7, 2, &sample_few_, !candidates},
       {"image", 1, 1, &image_, !images.exists()},
       {"prefill_images", images.extras() ? 7u : 6u, 2, &prefill_images_, !images.exists()},
       {"encode", 2, 1, &encode_, !encoder.exists()},
@@ -728,6 +732,16 @@ Status Model::adjust(int64_t rows, DLTensor** logits, husk_error* error) {
   return Status::ok;
 }
 
+// Whether all rows take one of the most likely tokens, as many as `sample_few` puts in order.
+bool Model::draws_from_few(int64_t rows) const {
+  const auto* temperature = reinterpret_cast<const float*>(host(kTemperature));
+  const auto* top_k = reinterpret_cast<const int64_t*>(host(kTopK));
+  for (int64_t row = 0; row < rows; ++row) {
+    if (temperature[row] > 0 && !(top_k[row] >= 1 && top_k[row] <= candidates)) return false;
+  }
+  return candidates > 0;
+}
+
 Status Model::sample(int64_t rows, DLTensor* logits, int64_t run_number, husk_error* error) {
   HUSK_TRY(upload_rows(error));
   husk_value inputs[7] = {{HUSK_VALUE_TENSOR, 0, {logits}}};
@@ -736,7 +750,7 @@ Status Model::sample(int64_t rows, DLTensor* logits, int64_t run_number, husk_er
   for (int i = 0; i < 6; ++i) inputs[i + 1] = column(tensors[i], kInputs[i], &rows, run_number);
   husk_value outputs[] = {found(tensors[6], kNext, &rows, run_number),
                           found(tensors[7], kLogprobs, &rows, run_number)};
-  return run(sample_, inputs, 7, outputs, 2, error);
+  return run(draws_from_few(rows) ? sample_few_ : sample_, inputs, 7, outputs, 2, error);
 }
 
 // Log-probabilities of the tokens that `sample` has drawn, and of the most likely ones, by the

@@ -61,6 +61,8 @@ class Model {
   int64_t verified = 0;  // tokens of a slot that `verify` takes; 0: the file has no such function
   int64_t adapter_count = 0, adapter_rank = 0;  // 0: the file has none
   int64_t ranked = 0;  // the most likely tokens that `rank` gives; 0: the file has no such function
+  // The most likely tokens from which `sample_few` draws; 0: the file has no such function.
+  int64_t candidates = 0;
   // Whether slots have states, which belong to the number of tokens that a slot has taken: a cache
   // is of use for a prompt that begins with all its tokens, and not for one that begins with some.
   bool has_states = false;
@@ -191,6 +193,7 @@ class Model {
   Status upload_pages(int64_t first, int64_t rows, int64_t end, int64_t* sizes, husk_error* error);
   Status adjust(int64_t rows, DLTensor** logits, husk_error* error);
   Status rank(int64_t rows, int64_t run, husk_error* error);
+  bool draws_from_few(int64_t rows) const;
   Status sample(int64_t rows, DLTensor* logits, int64_t run, husk_error* error);
   Status run(uint32_t function, const husk_value* inputs, uint32_t count, husk_value* outputs,
              uint32_t output_count, husk_error* error);
@@ -239,7 +242,7 @@ class Model {
   uint32_t prefill_ = 0, decode_ = 0, sample_ = 0, copy_ = kNoFunction;
   uint32_t adjust_ = kNoFunction, rank_ = kNoFunction, verify_ = kNoFunction, embed_ = kNoFunction;
   uint32_t image_ = kNoFunction, prefill_images_ = kNoFunction, encode_ = kNoFunction;
-  uint32_t single_ = kNoFunction;
+  uint32_t single_ = kNoFunction, sample_few_ = kNoFunction;
   size_t column_bytes_ = 0;
   int64_t row_runs_ = 1;       // how many blocks of columns are set
   char* rows_ = nullptr;       // the columns, in host memory

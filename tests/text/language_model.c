@@ -1,8 +1,9 @@
 /* The kernels of the language model for tests (language_model.h), as a host image. */
 #include "language_model.h"
 
-const char* const husk_texts[] = {"the model does not take this token", "a token has no page"};
-const uint32_t husk_text_count = 2;
+const char* const husk_texts[] = {"the model does not take this token", "a token has no page",
+                                  "another function draws these rows"};
+const uint32_t husk_text_count = 3;
 
 #define POINTER(type, i) (*(type**)params[i])
 #define VALUE(type, i) (*(type*)params[i])
@@ -474,6 +475,19 @@ int32_t sample(void** params) {
   }
   return 0;
 }
+
+/* `sample` of a file with `sample_few`: each takes rows that the other one does not. */
+static int are_few(void** params) {
+  int few = 1;
+  for (int64_t i = 0; i < VALUE(int64_t, 7); ++i) {
+    const int64_t top_k = POINTER(const int64_t, 2)[i];
+    few &= !(POINTER(const float, 1)[i] > 0) || (top_k >= 1 && top_k <= LM_CANDIDATES);
+  }
+  return few;
+}
+
+int32_t sample_many(void** params) { return are_few(params) ? 3 : sample(params); }
+int32_t sample_few(void** params) { return are_few(params) ? sample(params) : 3; }
 
 /* (logits, history, lengths, prompts, repetition, presence, frequency, allowed, rows, longest,
  * adjusted) */

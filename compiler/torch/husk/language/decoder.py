@@ -91,7 +91,7 @@ class Decoder(torch.nn.Module):
     # torch takes a size for at least 2: one of 1 or 2 would be a constant.
     self.rows = 3 if slots == 2 else slots
     self.chunk = recurrences.most_tokens(model, max_tokens)
-    self._first = 0  # the slot of the first row of `decode`
+    self._slot: int | None = None  # the only one of `decode`, in place of the first ones
     rows, positions = (pages + 1, steps.PAGE) if pages else (self.rows, max_tokens + 1)
     recorded = self._recorded()
     self.layers = len(recorded)
@@ -111,6 +111,11 @@ class Decoder(torch.nn.Module):
   def by_slots(self) -> Any:
     """An object with `prefill`, `decode`, `verify` and `copy` that take slots and spans."""
     return paging.BySlots(self) if self.pages else self
+
+  @property
+  def first(self) -> int:
+    """The slot of the first row of `decode`."""
+    return 0 if self._slot is None else self._slot
 
   @property
   def has_states(self) -> bool:
@@ -209,7 +214,7 @@ class Decoder(torch.nn.Module):
   def _next(self, tokens: torch.Tensor, every: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
     layers = [self._layer(number) for number in range(self.layers)]
     of_a_step = isinstance(tokens.shape[1], int) and tokens.shape[1] == 1
-    rows = tokens.shape[0] if isinstance(tokens.shape[0], int) else self.slots
+    rows = self.slots if self._slot is None else 1
     with mixtures.of_a_step(self.model, rows) if of_a_step else contextlib.nullcontext():
       logits = self._run(tokens, layers, every)
     for layer in layers:
@@ -245,8 +250,10 @@ class Decoder(torch.nn.Module):
     torch._check(positions.shape[0] == tokens.shape[0])
     step = self._step
     step.positions = positions[:, None]
-    step.slots = torch.arange(tokens.shape[0], device=tokens.device)[:, None] + self._first
-    step.first, step.rows = self._first, tokens.shape[0]
+    step.slots = torch.arange(tokens.shape[0], device=tokens.device)[:, None]
+    if self._slot is not None:
+      step.slots = torch.zeros_like(step.positions) + self._slot
+    step.first, step.rows = self.first, tokens.shape[0]
     step.see(span)
     return self._next(tokens[:, None])
 
@@ -257,11 +264,11 @@ class Decoder(torch.nn.Module):
     what `decode` takes for the slot after its positions."""
     torch._check(slot >= 0)
     torch._check(slot < self.slots)
-    self._first = slot
+    self._slot = slot
     try:
       return self.decode(tokens, positions, span, *(() if more is None else (more,)))
     finally:
-      self._first = 0
+      self._slot = None
 
   def verify(
     self, tokens: torch.Tensor, positions: torch.Tensor, span: int

@@ -27,6 +27,7 @@ _MOST_TOKENS = 4096  # by default, if the model allows more
 _MOST_CHUNK = 1024  # tokens of a prompt that one call takes: memory is planned for so many
 _VERIFIED = 8  # tokens of a slot that one call of `verify` takes
 _RANKED = 20  # of the most likely tokens, whose log-probabilities `rank` gives
+_CANDIDATES = 64  # of the most likely tokens, from which `sample_few` draws
 DTYPES = ("float32", "bfloat16", "float16")
 # A file can have these functions beside prefill, decode and sample, and has some by default.
 FEATURES = ("copy", "controls", "images", "single", "verify", "embed")
@@ -112,6 +113,8 @@ def export(
       "vocabulary": module.vocabulary,
       "cache": str(module.cache_dtype).removeprefix("torch."),
     }
+    if module.vocabulary > _CANDIDATES:
+      described["candidates"] = _CANDIDATES
     if module.pages:
       described |= paging.described(module)
     if module.has_states:
@@ -496,19 +499,17 @@ def _functions_of_logits(
       },
     )
 
-  result = {
-    "sample": function(
-      sampling.Sampler(),
-      {
-        "temperature": two,
-        "top_k": whole,
-        "top_p": two,
-        "min_p": two,
-        "seeds": whole,
-        "positions": whole,
-      },
-    )
+  settings = {
+    "temperature": two,
+    "top_k": whole,
+    "top_p": two,
+    "min_p": two,
+    "seeds": whole,
+    "positions": whole,
   }
+  result = {"sample": function(sampling.Sampler(), settings)}
+  if module.vocabulary > _CANDIDATES:
+    result["sample_few"] = function(sampling.Sampler(_CANDIDATES), settings)
   if "controls" in features:
     longest = torch.export.Dim("longest", min=1, max=module.max_tokens + 1)
     result["adjust"] = function(

@@ -86,7 +86,11 @@ class Model:
     self._embeds = described.get("embed", False)
     self._verified = described.get("verify", 0)
     self._drawing = Drawing(
-      self._session, self.vocabulary, self.max_tokens, described.get("ranked", 0)
+      self._session,
+      self.vocabulary,
+      self.max_tokens,
+      described.get("ranked", 0),
+      described.get("candidates", 0),
     )
     self._active: list[Request | None] = [None] * self.slots
     self._submitted = 0
