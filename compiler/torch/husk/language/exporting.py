@@ -113,6 +113,8 @@ def export(
       "vocabulary": module.vocabulary,
       "cache": str(module.cache_dtype).removeprefix("torch."),
     }
+    if _has_single(module, chosen):
+      described["single"] = True
     if module.vocabulary > _CANDIDATES:
       described["candidates"] = _CANDIDATES
     if module.pages:
@@ -452,9 +454,13 @@ def _functions(module: decoder.Decoder, features: set[str]) -> Mapping[str, Func
     result = module.with_images(result, most)
   if isinstance(module, encoders.EncoderDecoder):
     result = module.with_encoder(result)
-  if "single" in features and module.slots > 1:
+  if _has_single(module, features):
     result["single"] = _single(result["decode"])
   return {**result, **_functions_of_logits(module, most_rows, features)}
+
+
+def _has_single(module: decoder.Decoder, features: set[str]) -> bool:
+  return "single" in features and module.slots > 1
 
 
 def _single(decode: Function) -> Function:

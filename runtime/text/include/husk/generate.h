@@ -20,10 +20,10 @@
  * A request asks for one text or several (`samples`). Each text takes one of the slots of the file
  * while it is generated, and waits until one is free. A step runs the model once for all of them:
  * it takes up to one chunk of each prompt that the cache does not have yet, and then generates a
- * token of each other text, or several (`speculate`, `runs`). So requests may join and leave between
- * any two steps, and a step never takes longer than one chunk for each slot and `runs` tokens; in a file
- * with an encoder, the first chunk comes with a run of the encoder. The first request that is
- * submitted gets the first slot that is free.
+ * token of each other text, or several (`speculate`, `runs`). So requests may join and leave
+ * between any two steps, and a step never takes longer than one chunk for each slot and `runs`
+ * tokens; in a file with an encoder, the first chunk comes with a run of the encoder. The first
+ * request that is submitted gets the first slot that is free.
  *
  * Threads: one thread at a time calls husk_generator_step; a second call meanwhile is refused. Any
  * thread may submit, cancel and ask for statistics at the same time. `part` is called by
@@ -290,8 +290,8 @@ HUSK_API husk_status husk_generator_submit(husk_generator* generator,
                                            const husk_text_request* request, uint64_t* number,
                                            husk_error* error);
 /** Cancels a request: the next step calls `part` with HUSK_TEXT_CANCELLED for each of its texts
- * that has not ended, and with the text that was held back, if any. A part that the step in
- * progress has may come before.
+ * that has not ended, and with the text that was held back, if any; or the step in progress does,
+ * if it has several runs. A part that the step in progress has may come before.
  * @param generator any thread may call
  * @param number the request
  * @param error may be NULL
@@ -446,7 +446,8 @@ typedef struct husk_generator_stats {
 } husk_generator_stats;
 /** The initial value of a husk_generator_stats. */
 #define HUSK_GENERATOR_STATS_INIT \
-  {sizeof(husk_generator_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+  {sizeof(husk_generator_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
+   0}
 
 /** Writes the counts to `out`, which is HUSK_GENERATOR_STATS_INIT on entry. Any thread may call; a
  * step in progress is not in the counts. Returns HUSK_OK or HUSK_INVALID_ARGUMENT. */
