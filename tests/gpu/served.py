@@ -106,9 +106,10 @@ def measure(path, slots, runs, options, folder):
     rows, rate = row["requests"], row["tokens_per_second"]
     times = decode_alone(path, rows, slots, options, folder)
     print(
-      f"{slots} slots, runs {runs}, {rows} requests: {rate:.0f} tokens/s, host {row['host_us_a_step']:.1f} us a "
-      f"step; decode alone {times[0]:.1f} us, enqueued {times[1]:.1f} us; tokens a second divided "
-      f"by those of decode alone {rate * times[1] / 1e6 / rows:.3f}",
+      f"{slots} slots, runs {runs}, {rows} requests: {rate:.0f} tokens/s, host "
+      f"{row['host_us_a_step']:.1f} us a step; decode alone {times[0]:.1f} us, enqueued "
+      f"{times[1]:.1f} us; tokens a second divided by those of decode alone "
+      f"{rate * times[1] / 1e6 / rows:.3f}",
       flush=True,
     )
 
