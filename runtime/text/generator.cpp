@@ -595,9 +595,8 @@ Status Generator::decode(husk_error* error) {
   }
   for (int64_t run = 0; run < runs; ++run) {
     if (run) end_cancelled();
-    for_each_row(is_alone, [&](Sequence& sequence, int64_t row) {
-      (void)add_token(sequence, row, run);
-    });
+    for_each_row(is_alone,
+                 [&](Sequence& sequence, int64_t row) { (void)add_token(sequence, row, run); });
   }
   return Status::ok;
 }

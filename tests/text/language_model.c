@@ -424,9 +424,9 @@ static int32_t take_single(void** params, int count, int64_t width, int at, int6
   return run(plain);
 }
 
-#define SINGLE(name, count, width, at, other_width)                      \
-  int32_t name##_single(void** params) {                                 \
-    return take_single(params, count, width, at, other_width, name);     \
+#define SINGLE(name, count, width, at, other_width)                  \
+  int32_t name##_single(void** params) {                             \
+    return take_single(params, count, width, at, other_width, name); \
   }
 SINGLE(decode, 7, WIDTH, 0, 0)
 SINGLE(decode_adapted, 12, WIDTH, 0, 0)

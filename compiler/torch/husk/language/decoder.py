@@ -59,8 +59,8 @@ class Decoder(torch.nn.Module):
   `prefill` takes tokens of one sequence, and `decode` a token of each of the first sequences. Both
   return the logits of the token that follows, and the most likely one. `verify` takes several
   tokens of each of the first sequences, and returns the same for each token. `single` is `decode`
-  for one sequence. `copy` gives a slot what another one has in the caches. `embed` uses no cache. The caches have one position more,
-  `max_tokens`, which no token sees: slots that take no part in a step write there. States, which
+  for one sequence. `copy` gives a slot what another one has in the caches. `embed` uses no cache.
+  The caches have one position more, `max_tokens`, which no token sees: slots that take no part in a step write there. States, which
   some layers keep, have no positions: a call goes on from that of its slot, and begins with zeros
   at position 0.
 
@@ -260,8 +260,8 @@ class Decoder(torch.nn.Module):
   def single(
     self, tokens: torch.Tensor, positions: torch.Tensor, slot: int, span: int, more: Any = None
   ) -> tuple[torch.Tensor, torch.Tensor]:
-    """`decode` of a token (int64[1]) of one slot, by kernels for a single row. `span` and `more` are
-    what `decode` takes for the slot after its positions."""
+    """`decode` of a token (int64[1]) of one slot, by kernels for a single row. `span` and `more`
+    are what `decode` takes for the slot after its positions."""
     torch._check(slot >= 0)
     torch._check(slot < self.slots)
     self._slot = slot

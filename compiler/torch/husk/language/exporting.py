@@ -74,7 +74,8 @@ def export(
     another. "controls": penalties, masks of tokens, and the most likely tokens with their
     log-probabilities (the functions `adjust` and `rank`). "images": the functions `image` and
     `prefill_images`, if the model takes images. "single": a step of one sequence alone, if there
-    are several slots. "verify": speculative decoding. "embed": hidden states of a text. Each takes time to export and space in the file.
+    are several slots. "verify": speculative decoding. "embed": hidden states of a text. Each takes
+    time to export and space in the file.
   adapters, rank: how many adapters (LoRA) the file has room for, and their largest rank. They are
     added and replaced at run time, and each request names the one that it uses.
   adapter_targets: the layers that adapters may change, such as ("q_proj", "v_proj"): the ends of

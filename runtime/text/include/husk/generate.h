@@ -446,7 +446,29 @@ typedef struct husk_generator_stats {
 } husk_generator_stats;
 /** The initial value of a husk_generator_stats. */
 #define HUSK_GENERATOR_STATS_INIT \
-  {sizeof(husk_generator_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
+  {sizeof(husk_generator_stats),  \
+   0,                             \
+   0,                             \
+   0,                             \
+   0,                             \
+   0,                             \
+   0,                             \
+   0,                             \
+   0,                             \
+   0,                             \
+   0,                             \
+   0,                             \
+   0,                             \
+   0,                             \
+   0,                             \
+   0,                             \
+   0,                             \
+   0,                             \
+   0,                             \
+   0,                             \
+   0,                             \
+   0,                             \
+   0,                             \
    0}
 
 /** Writes the counts to `out`, which is HUSK_GENERATOR_STATS_INIT on entry. Any thread may call; a
