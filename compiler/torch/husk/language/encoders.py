@@ -313,7 +313,7 @@ class EncoderDecoder(decoder.Decoder):
     source_span: int | None = None,
   ) -> tuple[torch.Tensor, torch.Tensor]:
     """Decoder.decode, with `source_span` as in `prefill`, for the longest source of the slots."""
-    self._read(self.first, tokens.shape[0], source_span)
+    self._read(0, tokens.shape[0], source_span)
     return super().decode(tokens, positions, span)
 
   def _read(self, first: int, rows: int, span: int | None) -> None:

@@ -74,8 +74,8 @@ def export(
     another. "controls": penalties, masks of tokens, and the most likely tokens with their
     log-probabilities (the functions `adjust` and `rank`). "images": the functions `image` and
     `prefill_images`, if the model takes images. "single": a step of one sequence alone, if there
-    are several slots. "verify": speculative decoding. "embed": hidden states of a text. Each takes
-    time to export and space in the file.
+    are several slots and no encoder. "verify": speculative decoding. "embed": hidden states of a
+    text. Each takes time to export and space in the file.
   adapters, rank: how many adapters (LoRA) the file has room for, and their largest rank. They are
     added and replaced at run time, and each request names the one that it uses.
   adapter_targets: the layers that adapters may change, such as ("q_proj", "v_proj"): the ends of
@@ -461,7 +461,10 @@ def _functions(module: decoder.Decoder, features: set[str]) -> Mapping[str, Func
 
 
 def _has_single(module: decoder.Decoder, features: set[str]) -> bool:
-  return "single" in features and module.slots > 1
+  """Whether a file has the function `single`. With an encoder, torch would ask whether a single row
+  of its keys is read whole, and the function would not take the longest source."""
+  has_encoder = isinstance(module, encoders.EncoderDecoder)
+  return "single" in features and module.slots > 1 and not has_encoder
 
 
 def _single(decode: Function) -> Function:
