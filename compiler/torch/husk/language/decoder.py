@@ -60,9 +60,9 @@ class Decoder(torch.nn.Module):
   return the logits of the token that follows, and the most likely one. `verify` takes several
   tokens of each of the first sequences, and returns the same for each token. `single` is `decode`
   for one sequence. `copy` gives a slot what another one has in the caches. `embed` uses no cache.
-  The caches have one position more, `max_tokens`, which no token sees: slots that take no part in a step write there. States, which
-  some layers keep, have no positions: a call goes on from that of its slot, and begins with zeros
-  at position 0.
+  The caches have one position more, `max_tokens`, which no token sees: slots that take no part in a
+  step write there. States, which some layers keep, have no positions: a call goes on from that of
+  its slot, and begins with zeros at position 0.
 
   With `pages`, the keys and values are in so many pages of PAGE positions, and page 0 besides,
   which belongs to no sequence: tokens that no token sees are written there. The functions take a
