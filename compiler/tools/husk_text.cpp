@@ -31,7 +31,8 @@ struct Options {
   std::string file, device = "host", weights, json;
   std::vector<uint32_t> requests;
   std::vector<std::string> adapters;
-  uint32_t threads = 0, rounds = 3, chunk = 0, speculate = 0;
+  uint32_t threads = 0, rounds = 3, chunk = 0, speculate = 0, runs = 0;
+  int64_t top_k = 0;
   uint64_t prompt = 128, most = 64, seed = 0;
   double temperature = 0;
 };
@@ -82,6 +83,16 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
       ->add_option("--temperature", options.temperature,
                    "0 takes the most likely tokens; more draws them, which takes time of its own")
       ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  bench
+      ->add_option("--top-k", options.top_k,
+                   "With a temperature, draw from so many of the most likely tokens; 0: all")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  bench
+      ->add_option("--runs", options.runs,
+                   "How many runs of the model a step enqueues at most before it reads their "
+                   "tokens; 0 means as the device needs")
       ->capture_default_str();
   bench
       ->add_option("--speculate", options.speculate,
@@ -151,6 +162,7 @@ class Bench {
     program_.reset(machine_.program_open(options.file));
     husk_generator_options generator_options = HUSK_GENERATOR_OPTIONS_INIT;
     generator_options.chunk = options.chunk;
+    generator_options.runs = options.runs;
     husk_error error;
     husk_generator* generator = nullptr;
     check(husk_generator_create(machine_.engine(), program_.get(), &generator_options, &generator,
@@ -226,6 +238,7 @@ void Bench::round(uint32_t count, Result* result) {
     asked.token_count = tokens.size();
     asked.max_new_tokens = options_.most;
     asked.temperature = static_cast<float>(options_.temperature);
+    asked.top_k = options_.top_k;
     asked.ignore_end = 1;
     asked.part = Request::part;
     asked.user = &request;
@@ -245,7 +258,9 @@ void Bench::round(uint32_t count, Result* result) {
     result->first_ms.push_back(1e3 * seconds_between(begin, request.first));
     last = std::max(last, request.first);
   }
-  const double steps = static_cast<double>(after.steps - before.steps);
+  // A step with several runs counts as so many.
+  const double steps = static_cast<double>(after.steps - before.steps + after.runs_ahead -
+                                           before.runs_ahead);
   const double step = static_cast<double>(after.step_nanoseconds - before.step_nanoseconds);
   const double model = static_cast<double>(after.model_nanoseconds - before.model_nanoseconds);
   // With more requests than slots, some texts begin when others have ended, so that only the whole

@@ -28,7 +28,7 @@ Status Generator::open(husk_engine* engine, husk_program* program,
     HUSK_TRY(roles_.append(json, strlen(json), error));
   }
   has_template_ = metadata(program, "husk.text.chat_template") != nullptr;
-  HUSK_TRY(model_.open(engine, program, options.session, error));
+  HUSK_TRY(model_.open(engine, program, options.session, options.runs, error));
   const auto slots = static_cast<size_t>(model_.slots);
   chunk_ = options.chunk && options.chunk < model_.chunk ? options.chunk : model_.chunk;
   // Tokens of an image that see one another are in one chunk.
@@ -277,8 +277,8 @@ bool Generator::allow(Sequence& sequence, int64_t row) {
 }
 
 // Gives a sequence the token of a row of the last run. Returns whether it goes on.
-bool Generator::add_token(Sequence& sequence, int64_t row) {
-  const Chosen chosen = model_.chosen(row, sequence.request->top);
+bool Generator::add_token(Sequence& sequence, int64_t row, int64_t run) {
+  const Chosen chosen = model_.chosen(row, sequence.request->top, run);
   tokens_of(sequence)[sequence.length()] = chosen.token;
   int32_t reason;
   husk_error error;
@@ -401,15 +401,17 @@ Status Generator::take_chunk(Sequence& sequence, husk_error* error) {
   model_.clear();
   model_.set_source(request.source);
   if (count == 1) {  // some models take chunks of two tokens and more
-    row = sequence.slot;
+    row = model_.decodes_single() ? 0 : sequence.slot;
     model_.set_token(row, *tokens, position);
     model_.set_adapter(row, request.adapter);
     model_.set_shift(row, request.images.shift(position));
   }
   set_pages(sequence);
   if (position + count == total && !is_behind) set_row(row, sequence);
-  if (count == 1) {
-    HUSK_TRY(model_.decode(row + 1, position + 1, error));
+  if (count == 1 && model_.decodes_single()) {
+    HUSK_TRY(model_.decode_single(sequence.slot, position + 1, 0, error));
+  } else if (count == 1) {
+    HUSK_TRY(model_.decode(row + 1, position + 1, 0, error));
   } else if (request.images.are_in(position, position + count)) {
     HUSK_TRY(model_.prefill_images(tokens, position, position + count, sequence.slot,
                                    request.images, error));
@@ -515,38 +517,86 @@ void Generator::take_drafts(Sequence& sequence, int64_t slot, int64_t tried) {
   }
 }
 
-// Generates a token of each sequence whose prompt is in the cache.
+// How many runs of `decode` are enqueued before their tokens are read. The later ones take tokens
+// from the device, and their positions do not depend on these: a text that turns out to have ended
+// drops what came after its end. There is one run alone if the host must see each token, for
+// penalties, masks, the most likely tokens or drafts; if a prompt goes on or a text waits for
+// pages; or if a text is known to end with the run, so that another one may join.
+int64_t Generator::most_runs() {
+  int64_t runs = model_.most_runs;
+  for (const Sequence* sequence : slots_) {
+    if (!sequence || runs == 1) continue;
+    const Request& request = *sequence->request;
+    if (!sequence->decodes() || request.adjusts() || request.top || request.speculated) return 1;
+    const int64_t room = model_.max_tokens + 1 - sequence->length();
+    if (room < runs) runs = room;
+    const auto left = static_cast<int64_t>(request.most) - sequence->count;
+    if (request.most && left < runs) runs = left;
+    if (pages_.exist()) runs = 1 + reserve_drafts(*sequence, runs - 1);
+  }
+  return runs;
+}
+
+// Calls `use` with each sequence that gets tokens in this step, and its row of the runs. A text
+// that is alone has row 0.
+template <typename Use>
+void Generator::for_each_row(bool is_alone, Use use) {
+  for (size_t slot = 0; slot < slots_.size(); ++slot) {
+    Sequence* sequence = slots_[slot];
+    if (sequence && sequence->decodes()) use(*sequence, is_alone ? 0 : static_cast<int64_t>(slot));
+  }
+}
+
+// Generates a token of each sequence whose prompt is in the cache, or one with each of several
+// runs.
 Status Generator::decode(husk_error* error) {
   if (pages_.exist()) reserve_next();
   const int64_t tried = model_.verified ? find_drafts() : 1;
   if (tried > 1) return verify(tried, error);
-  model_.clear();
-  int64_t rows = 0, end = 0;
+  int64_t texts = 0, rows = 0, end = 0;
+  for_each_row(false, [&](const Sequence& sequence, int64_t slot) {
+    ++texts;
+    rows = slot + 1;
+    if (sequence.length() > end) end = sequence.length();
+  });
+  if (texts == 0) return Status::ok;
+  const bool is_alone = texts == 1 && model_.decodes_single();
+  const int64_t slot = rows - 1, runs = most_runs();
+  if (is_alone) rows = 1;
   Wanted wanted;
-  for (size_t slot = 0; slot < slots_.size(); ++slot) {
-    const Sequence* sequence = slots_[slot];
-    if (!sequence || !sequence->decodes()) continue;
-    const auto row = static_cast<int64_t>(slot);
-    const int64_t length = sequence->length();
-    model_.set_token(row, sequence->token, length - 1);
-    set_pages(*sequence);
-    set_row(row, *sequence);
-    wanted.add(sequence->request->wanted());
-    rows = row + 1;
-    if (length > end) end = length;
+  model_.clear();
+  for_each_row(is_alone, [&](const Sequence& sequence, int64_t row) {
+    model_.set_token(row, sequence.token, sequence.length() - 1);
+    set_pages(sequence);
+    set_row(row, sequence);
+    wanted.add(sequence.request->wanted());
+  });
+  model_.repeat_rows(runs);
+  for (int64_t run = 0; run < runs; ++run) {
+    HUSK_TRY(is_alone ? model_.decode_single(slot, end + run, run, error)
+                      : model_.decode(rows, end + run, run, error));
+    if (run + 1 < runs) HUSK_TRY(model_.choose(rows, wanted, run, error));
   }
-  if (rows == 0) return Status::ok;
-  HUSK_TRY(model_.decode(rows, end, error));
-  for (int64_t row = 0; row < rows; ++row) {
-    Sequence* sequence = slots_[static_cast<size_t>(row)];
-    if (!sequence || !sequence->decodes()) continue;
-    remember(*sequence, &sequence->token, 1, sequence->length() - 1);
-    (void)allow(*sequence, row);
+  for_each_row(is_alone, [&](Sequence& sequence, int64_t row) {
+    remember(sequence, &sequence.token, 1, sequence.length() - 1);
+    (void)allow(sequence, row);
+  });
+  HUSK_TRY(model_.choose(rows, wanted, runs - 1, error));
+  HUSK_TRY(model_.read(rows, wanted, runs, error));
+  counts_.runs_ahead += static_cast<uint64_t>(runs - 1);
+  counts_.single_runs += is_alone ? static_cast<uint64_t>(runs) : 0;
+  // The cache has the tokens with which the later runs have begun, also those of texts that end
+  // with one of these tokens: states go with all of them.
+  for (int64_t run = 1; run < runs; ++run) {
+    for_each_row(is_alone, [&](const Sequence& sequence, int64_t row) {
+      const int32_t token = model_.chosen(row, 0, run - 1).token;
+      remember(sequence, &token, 1, sequence.length() - 1 + run);
+    });
   }
-  HUSK_TRY(model_.finish(rows, wanted, error));
-  for (int64_t row = 0; row < rows; ++row) {
-    Sequence* sequence = slots_[static_cast<size_t>(row)];
-    if (sequence && sequence->decodes()) (void)add_token(*sequence, row);
+  for (int64_t run = 0; run < runs; ++run) {
+    if (run) end_cancelled();
+    for_each_row(is_alone,
+                 [&](Sequence& sequence, int64_t row) { (void)add_token(sequence, row, run); });
   }
   return Status::ok;
 }

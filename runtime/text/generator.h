@@ -58,7 +58,10 @@ class Generator {
   Status take_prompts(husk_error* error);
   Status take_chunk(Sequence& sequence, husk_error* error);
   Status begin_texts(Sequence& first, int64_t row, husk_error* error);
+  int64_t most_runs();
   Status decode(husk_error* error);
+  template <typename Use>
+  void for_each_row(bool is_alone, Use use);
   int64_t find_drafts();
   Status verify(int64_t tried, husk_error* error);
   void take_drafts(Sequence& sequence, int64_t slot, int64_t tried);
@@ -70,7 +73,7 @@ class Generator {
     return cached_.data() + static_cast<size_t>(sequence.slot) * width();
   }
   size_t width() const { return static_cast<size_t>(model_.max_tokens) + 1; }
-  bool add_token(Sequence& sequence, int64_t row);
+  bool add_token(Sequence& sequence, int64_t row, int64_t run = 0);
   void end(Sequence& sequence, const Chosen& chosen, int32_t reason, const husk_error* why);
   void end_all(const husk_error& why);
   void remove(Request* request);

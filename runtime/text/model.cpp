@@ -8,6 +8,8 @@ namespace {
 
 constexpr int64_t kSpan = 64;  // caches are read up to a multiple of so many positions
 constexpr size_t kAlign = 256;
+// Runs that a device is given before tokens are read, and the most that may be asked for.
+constexpr int64_t kRuns = 2, kMostRuns = 16;
 constexpr DLDataType kInt64 = {kDLInt, 64, 1}, kInt32 = {kDLInt, 32, 1},
                      kFloat32 = {kDLFloat, 32, 1};
 constexpr husk_value kNone = {HUSK_VALUE_NONE, 0, {nullptr}};
@@ -107,6 +109,9 @@ Status Model::describe(const husk_program* program, husk_error* error) {
   const JsonValue* likely = json.member(json.root(), "ranked");
   ranked = likely ? whole(*likely, kMost) : 0;
   if (ranked < 0 || ranked > vocabulary) return no_model(error, "ranked");
+  const JsonValue* few = json.member(json.root(), "candidates");
+  candidates = few ? whole(*few, kMost) : 0;
+  if (candidates < 0 || candidates > vocabulary) return no_model(error, "candidates");
   const JsonValue* adapters = json.member(json.root(), "adapters");
   constexpr double kMostAdapters = 1 << 20;
   if (adapters) {
@@ -164,6 +169,8 @@ Status Model::find_functions(const husk_program* program, husk_error* error) {
       {"adjust", 8, 1, &adjust_, true},
       {"rank", 2, 3, &rank_, true},
       {"verify", 3 + row_inputs(), 2, &verify_, true},
+      {"single", 4 + row_inputs(), 2, &single_, true},
+      {"sample_few", 7, 2, &sample_few_, !candidates},
       {"image", 1, 1, &image_, !images.exists()},
       {"prefill_images", images.extras() ? 7u : 6u, 2, &prefill_images_, !images.exists()},
       {"encode", 2, 1, &encode_, !encoder.exists()},
@@ -190,14 +197,17 @@ Status Model::allocate(husk_error* error) {
   const auto count = static_cast<size_t>(most_rows());
   column_bytes_ = (count * sizeof(int64_t) + kAlign - 1) / kAlign * kAlign;
   const size_t prompt = static_cast<size_t>(chunk) * sizeof(int64_t);
-  rows_ = static_cast<char*>(calloc(kColumns, column_bytes_));
-  found_ = static_cast<char*>(calloc(kFounds, column_bytes_));
+  const auto runs = static_cast<size_t>(most_runs);
+  rows_ = static_cast<char*>(calloc(runs * kColumns, column_bytes_));
+  found_ = static_cast<char*>(calloc(runs * kFounds, column_bytes_));
   prompt_ = static_cast<int64_t*>(malloc(prompt));
   if (!rows_ || !found_ || !prompt_) {
     return fail(error, HUSK_OUT_OF_MEMORY, "no memory for %zu rows", count);
   }
-  HUSK_TRY(to_status(husk_engine_alloc(engine_, kColumns * column_bytes_, &device_rows_, error)));
-  HUSK_TRY(to_status(husk_engine_alloc(engine_, kFounds * column_bytes_, &device_found_, error)));
+  HUSK_TRY(
+      to_status(husk_engine_alloc(engine_, runs * kColumns * column_bytes_, &device_rows_, error)));
+  HUSK_TRY(
+      to_status(husk_engine_alloc(engine_, runs * kFounds * column_bytes_, &device_found_, error)));
   HUSK_TRY(to_status(husk_engine_alloc(engine_, prompt, &device_prompt_, error)));
   if (images.exists()) HUSK_TRY(allocate_images(error));
   if (encoder.exists()) HUSK_TRY(allocate_source(error));
@@ -253,13 +263,16 @@ Status Model::allocate_controls(husk_error* error) {
 }
 
 Status Model::open(husk_engine* engine, husk_program* program, const husk_session_options* options,
-                   husk_error* error) {
+                   int64_t wanted_runs, husk_error* error) {
   HUSK_TRY(describe(program, error));
   HUSK_TRY(find_functions(program, error));
   engine_ = engine;
   husk_port_properties properties = HUSK_PORT_PROPERTIES_INIT;
   HUSK_TRY(to_status(husk_engine_properties(engine, &properties, error)));
   device_ = {static_cast<DLDeviceType>(properties.dl_device_type), properties.device_index};
+  // A host has computed a run when the call returns: nothing waits for its tokens.
+  most_runs = wanted_runs ? wanted_runs : properties.host_memory ? 1 : kRuns;
+  if (most_runs > kMostRuns) most_runs = kMostRuns;
   HUSK_TRY(to_status(husk_engine_stream_create(engine, &stream_, error)));
   HUSK_TRY(to_status(husk_session_create(program, options, &session_, error)));
   HUSK_TRY(resized_.resize(husk_program_function_count(program), error));
@@ -278,6 +291,7 @@ Status Model::check_tokens(const int32_t* tokens, size_t count, husk_error* erro
 
 void Model::clear() {
   has_rows_ = false;
+  row_runs_ = 1;
   source_end_ = 1;
   memset(rows_, 0, kColumns * column_bytes_);
   for (int64_t i = 0; i < slots; ++i) {
@@ -358,6 +372,18 @@ bool Model::allows_any(int64_t row) {
   return false;
 }
 
+void Model::repeat_rows(int64_t runs) {
+  for (int64_t run = row_runs_; run < runs; ++run) {
+    memcpy(host(kTokens, run), rows_, kColumns * column_bytes_);
+    for (int64_t row = 0; row < slots; ++row) {
+      int64_t& position = reinterpret_cast<int64_t*>(host(kPositions, run))[row];
+      if (position < max_tokens) position += run;
+      reinterpret_cast<int64_t*>(host(kDraws, run))[row] += run;
+    }
+  }
+  row_runs_ = runs;
+}
+
 husk_value Model::source_span() const {
   const int64_t rounded = (source_end_ + kSpan - 1) / kSpan * kSpan;
   return integer(rounded < encoder.positions ? rounded : encoder.positions);
@@ -381,10 +407,15 @@ husk_value Model::table(DLTensor& to, void* memory, int64_t* sizes, DLDataType t
   return value;
 }
 
-husk_value Model::column(DLTensor& to, Column which, int64_t* rows) const {
+husk_value Model::column(DLTensor& to, Column which, int64_t* rows, int64_t run) const {
   const bool is_whole = which < kTemperature || which == kLengths || which == kPrompts;
-  return tensor(to, static_cast<char*>(device_rows_) + static_cast<size_t>(which) * column_bytes_,
-                rows, is_whole ? kInt64 : kFloat32);
+  return tensor(to, static_cast<char*>(device_rows_) + (host(which, run) - rows_), rows,
+                is_whole ? kInt64 : kFloat32);
+}
+
+husk_value Model::found(DLTensor& to, Found which, int64_t* rows, int64_t run) const {
+  return tensor(to, static_cast<char*>(device_found_) + found_at(which, run), rows,
+                which == kNext ? kInt64 : kFloat32);
 }
 
 Status Model::upload(void* to, const void* from, size_t bytes, husk_error* error) {
@@ -394,7 +425,8 @@ Status Model::upload(void* to, const void* from, size_t bytes, husk_error* error
 // Brings the columns to the device, if it does not have them.
 Status Model::upload_rows(husk_error* error) {
   if (has_rows_) return Status::ok;
-  HUSK_TRY(upload(device_rows_, rows_, column_count() * column_bytes_, error));
+  const size_t columns = static_cast<size_t>(row_runs_ - 1) * kColumns + column_count();
+  HUSK_TRY(upload(device_rows_, rows_, columns * column_bytes_, error));
   has_rows_ = true;
   return Status::ok;
 }
@@ -567,18 +599,34 @@ Status Model::image(const float* pixels, float* rows, husk_error* error) {
   return status;
 }
 
-Status Model::decode(int64_t rows, int64_t end, husk_error* error) {
+Status Model::decode(int64_t rows, int64_t end, int64_t run_number, husk_error* error) {
+  return take_token(decode_, 0, rows, end, run_number, error);
+}
+
+Status Model::decode_single(int64_t slot, int64_t end, int64_t run_number, husk_error* error) {
+  return take_token(single_, slot, 1, end, run_number, error);
+}
+
+// Runs `decode`, or `single`, which has one input more, the slot.
+Status Model::take_token(uint32_t function, int64_t slot, int64_t rows, int64_t end,
+                         int64_t run_number, husk_error* error) {
   const Timed timed(nanoseconds);
   is_damaged_ = false;
   HUSK_TRY(upload_rows(error));
   DLTensor tensors[3], next_tensor;
   Seen seen;
-  HUSK_TRY(see(0, rows, end, seen, error));
-  const husk_value inputs[] = {
-      column(tensors[0], kTokens, &rows), column(tensors[1], kPositions, &rows), seen.value,
-      encoder.takes_tokens() ? source_span() : column(tensors[2], row_column(), &rows)};
-  husk_value outputs[] = {tensor(next_tensor, device_found_, &rows, kInt64), kNone};
-  HUSK_TRY(run(decode_, inputs, 3 + row_inputs(), outputs, 2, error));
+  HUSK_TRY(see(slot, rows, end, seen, error));
+  husk_value inputs[5];
+  uint32_t count = 0;
+  inputs[count++] = run_number ? found(tensors[0], kNext, &rows, run_number - 1)
+                               : column(tensors[0], kTokens, &rows);
+  inputs[count++] = column(tensors[1], kPositions, &rows, run_number);
+  if (function == single_) inputs[count++] = integer(slot);
+  inputs[count++] = seen.value;
+  inputs[count++] = encoder.takes_tokens() ? source_span()
+                                           : column(tensors[2], row_column(), &rows);
+  husk_value outputs[] = {found(next_tensor, kNext, &rows, run_number), kNone};
+  HUSK_TRY(run(function, inputs, count - 1 + row_inputs(), outputs, 2, error));
   logits_ = outputs[1].as.tensor;
   return Status::ok;
 }
@@ -684,63 +732,84 @@ Status Model::adjust(int64_t rows, DLTensor** logits, husk_error* error) {
   return Status::ok;
 }
 
-Status Model::sample(int64_t rows, DLTensor* logits, husk_error* error) {
+// Whether all rows take one of the most likely tokens, as many as `sample_few` puts in order.
+bool Model::draws_from_few(int64_t rows) const {
+  const auto* temperature = reinterpret_cast<const float*>(host(kTemperature));
+  const auto* top_k = reinterpret_cast<const int64_t*>(host(kTopK));
+  for (int64_t row = 0; row < rows; ++row) {
+    if (temperature[row] > 0 && !(top_k[row] >= 1 && top_k[row] <= candidates)) return false;
+  }
+  return candidates > 0;
+}
+
+Status Model::sample(int64_t rows, DLTensor* logits, int64_t run_number, husk_error* error) {
   HUSK_TRY(upload_rows(error));
   husk_value inputs[7] = {{HUSK_VALUE_TENSOR, 0, {logits}}};
   DLTensor tensors[8];
   static constexpr Column kInputs[] = {kTemperature, kTopK, kTopP, kMinP, kSeeds, kDraws};
-  for (int i = 0; i < 6; ++i) inputs[i + 1] = column(tensors[i], kInputs[i], &rows);
-  char* const logprobs = static_cast<char*>(device_found_) + kLogprobs * column_bytes_;
-  husk_value outputs[] = {tensor(tensors[6], device_found_, &rows, kInt64),
-                          tensor(tensors[7], logprobs, &rows, kFloat32)};
-  return run(sample_, inputs, 7, outputs, 2, error);
+  for (int i = 0; i < 6; ++i) inputs[i + 1] = column(tensors[i], kInputs[i], &rows, run_number);
+  husk_value outputs[] = {found(tensors[6], kNext, &rows, run_number),
+                          found(tensors[7], kLogprobs, &rows, run_number)};
+  return run(draws_from_few(rows) ? sample_few_ : sample_, inputs, 7, outputs, 2, error);
 }
 
 // Log-probabilities of the tokens that `sample` has drawn, and of the most likely ones, by the
 // logits of the last run.
-Status Model::rank(int64_t rows, husk_error* error) {
+Status Model::rank(int64_t rows, int64_t run_number, husk_error* error) {
   DLTensor tensors[4];
   int64_t sizes[] = {rows, ranked};
-  char* const logprobs = static_cast<char*>(device_found_) + kLogprobs * column_bytes_;
   const husk_value inputs[] = {{HUSK_VALUE_TENSOR, 0, {logits_}},
-                               tensor(tensors[0], device_found_, &rows, kInt64)};
-  husk_value outputs[] = {tensor(tensors[1], logprobs, &rows, kFloat32),
+                               found(tensors[0], kNext, &rows, run_number)};
+  husk_value outputs[] = {found(tensors[1], kLogprobs, &rows, run_number),
                           table(tensors[2], device_top_, sizes, kInt64),
                           table(tensors[3], device_top_logprobs_, sizes, kFloat32)};
-  HUSK_TRY(run(rank_, inputs, 2, outputs, 3, error));
-  const auto count = static_cast<size_t>(rows) * static_cast<size_t>(ranked);
-  HUSK_TRY(to_status(husk_engine_download(engine_, stream_, top_.data(), device_top_,
-                                          count * sizeof(int64_t), error)));
-  return to_status(husk_engine_download(engine_, stream_, top_logprobs_.data(),
-                                        device_top_logprobs_, count * sizeof(float), error));
+  return run(rank_, inputs, 2, outputs, 3, error);
 }
 
-Status Model::finish(int64_t rows, const Wanted& wanted, husk_error* error) {
+Status Model::choose(int64_t rows, const Wanted& wanted, int64_t run_number, husk_error* error) {
   const Timed timed(nanoseconds);
   DLTensor* logits = logits_;
-  size_t bytes = static_cast<size_t>(rows) * sizeof(int64_t);
   is_damaged_ = true;  // an error of the device may come from any run before
   if (wanted.adjusts) HUSK_TRY(adjust(rows, &logits, error));
-  if (wanted.samples || wanted.adjusts) HUSK_TRY(sample(rows, logits, error));
+  if (wanted.samples || wanted.adjusts) HUSK_TRY(sample(rows, logits, run_number, error));
   is_damaged_ = true;
-  if (wanted.ranks) HUSK_TRY(rank(rows, error));
+  if (wanted.ranks) HUSK_TRY(rank(rows, run_number, error));
   is_damaged_ = true;
-  if (wanted.samples || wanted.adjusts || wanted.ranks) {
-    bytes = kLogprobs * column_bytes_ + static_cast<size_t>(rows) * sizeof(float);
+  return Status::ok;
+}
+
+Status Model::read(int64_t rows, const Wanted& wanted, int64_t runs, husk_error* error) {
+  const Timed timed(nanoseconds);
+  const auto download = [&](void* to, const void* from, size_t bytes) {
+    return to_status(husk_engine_download(engine_, stream_, to, from, bytes, error));
+  };
+  if (wanted.ranks) {
+    const auto count = static_cast<size_t>(rows) * static_cast<size_t>(ranked);
+    HUSK_TRY(download(top_.data(), device_top_, count * sizeof(int64_t)));
+    HUSK_TRY(download(top_logprobs_.data(), device_top_logprobs_, count * sizeof(float)));
   }
-  HUSK_TRY(to_status(husk_engine_download(engine_, stream_, found_, device_found_, bytes, error)));
+  const bool has_logprobs = wanted.samples || wanted.adjusts || wanted.ranks;
+  const size_t last = has_logprobs ? found_at(kLogprobs, runs - 1) : found_at(kNext, runs - 1),
+               size = has_logprobs ? sizeof(float) : sizeof(int64_t);
+  HUSK_TRY(download(found_, device_found_, last + static_cast<size_t>(rows) * size));
   HUSK_TRY(to_status(husk_session_wait(session_, error)));
   is_damaged_ = false;
   return Status::ok;
 }
 
-Chosen Model::chosen(int64_t row, uint32_t top) {
+Status Model::finish(int64_t rows, const Wanted& wanted, husk_error* error) {
+  HUSK_TRY(choose(rows, wanted, 0, error));
+  return read(rows, wanted, 1, error);
+}
+
+Chosen Model::chosen(int64_t row, uint32_t top, int64_t run_number) {
   Chosen result;
   const auto at = static_cast<size_t>(row);
   int64_t token;
-  memcpy(&token, found_ + at * sizeof token, sizeof token);
+  memcpy(&token, found_ + found_at(kNext, run_number) + at * sizeof token, sizeof token);
   result.token = static_cast<int32_t>(token);
-  memcpy(&result.logprob, found_ + kLogprobs * column_bytes_ + at * sizeof(float), sizeof(float));
+  memcpy(&result.logprob, found_ + found_at(kLogprobs, run_number) + at * sizeof(float),
+         sizeof(float));
   if (top == 0) return result;
   const size_t first = at * static_cast<size_t>(ranked);
   for (size_t i = 0; i < top; ++i) top_tokens_[i] = static_cast<int32_t>(top_[first + i]);

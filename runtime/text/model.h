@@ -52,14 +52,17 @@ class Model {
   Model(const Model&) = delete;
   ~Model();
 
+  // `most_runs` is how many runs may be enqueued before tokens are read; 0: as the device needs.
   Status open(husk_engine* engine, husk_program* program, const husk_session_options* options,
-              husk_error* error);
+              int64_t most_runs, husk_error* error);
 
   // These fields are those of the artifact's metadata.
   int64_t max_tokens = 0, slots = 0, chunk = 0, vocabulary = 0;
   int64_t verified = 0;  // tokens of a slot that `verify` takes; 0: the file has no such function
   int64_t adapter_count = 0, adapter_rank = 0;  // 0: the file has none
   int64_t ranked = 0;  // the most likely tokens that `rank` gives; 0: the file has no such function
+  // The most likely tokens from which `sample_few` draws; 0: the file has no such function.
+  int64_t candidates = 0;
   // Whether slots have states, which belong to the number of tokens that a slot has taken: a cache
   // is of use for a prompt that begins with all its tokens, and not for one that begins with some.
   bool has_states = false;
@@ -72,6 +75,7 @@ class Model {
   int64_t columns() const { return (max_tokens + page - 1) / page; }
   ImageKind images;
   EncoderKind encoder;
+  int64_t most_runs = 1;     // how many runs of `decode` may be enqueued before tokens are read
   List<int32_t> ends;        // the tokens that end a text
   Sampling recommended;      // by the model's author
   uint64_t nanoseconds = 0;  // of all runs
@@ -79,7 +83,8 @@ class Model {
   // Refuses numbers that no token has.
   Status check_tokens(const int32_t* tokens, size_t count, husk_error* error) const;
 
-  // The rows of the next run: row number i is the sequence in slot i, or the only one of `prefill`.
+  // The rows of the next run: row number i is the sequence in slot i, or the only one of `prefill`
+  // and `decode_single`.
   // `clear` makes all rows such that take no part.
   void clear();
   void set_token(int64_t row, int64_t token, int64_t position);
@@ -101,6 +106,9 @@ class Model {
   uint32_t* allowed(int64_t row);
   size_t allowed_words() const { return (static_cast<size_t>(vocabulary) + 31) / 32; }
   bool allows_any(int64_t row);
+  // Sets the rows of so many runs, `most_runs` at most, of which the rows above are the first: each
+  // takes the next position of every sequence.
+  void repeat_rows(int64_t runs);
 
   // Runs the encoder for a slot.
   Status encode(const Source& source, int64_t slot, husk_error* error);
@@ -113,7 +121,11 @@ class Model {
   // Writes the rows of embeddings of an image.
   Status image(const float* pixels, float* rows, husk_error* error);
   // Takes a token of each of the first `rows` slots. `end` is one more than the largest position.
-  Status decode(int64_t rows, int64_t end, husk_error* error);
+  // With `run` above 0 the tokens are those that run number `run` - 1 has chosen, on the device.
+  Status decode(int64_t rows, int64_t end, int64_t run, husk_error* error);
+  // The same for the token of one slot, which has row 0, by a function for a single row.
+  bool decodes_single() const { return single_ != kNoFunction; }
+  Status decode_single(int64_t slot, int64_t end, int64_t run, husk_error* error);
   // Takes `count` tokens (2 and more) of each of the first `rows` slots, of which the first one is
   // at the position of the slot's row. Row number i * count + k is what follows token k of slot i.
   Status verify(int64_t rows, int64_t count, int64_t end, husk_error* error);
@@ -130,18 +142,23 @@ class Model {
   // Gives a page what another one has, and `slot` the rows of `from`, in a file with pages.
   Status copy_page(int64_t source, int64_t number, int64_t from, int64_t slot, husk_error* error);
   bool controls() const { return adjust_ != kNoFunction && rank_ != kNoFunction; }
-  // Reads the tokens that follow the last run, for its rows. Log-probabilities are those of the
-  // model's logits, and come with `samples`, if nothing adjusts these, or with `ranks`.
+  // Chooses the tokens that follow the last run, for its rows, as run number `run`.
+  // Log-probabilities are those of the model's logits, and come with `samples`, if nothing adjusts
+  // these, or with `ranks`.
+  Status choose(int64_t rows, const Wanted& wanted, int64_t run, husk_error* error);
+  // Reads what the first `runs` runs have chosen. Only one run has `ranks`.
+  Status read(int64_t rows, const Wanted& wanted, int64_t runs, husk_error* error);
+  // Chooses and reads the tokens that follow a run alone.
   Status finish(int64_t rows, const Wanted& wanted, husk_error* error);
-  // Valid until the next call. `top` is how many of the most likely tokens it has, at most
-  // `ranked`.
-  Chosen chosen(int64_t row, uint32_t top);
+  // The choice of a run. Valid until the next call. `top` is how many of the most likely tokens it
+  // has, at most `ranked`.
+  Chosen chosen(int64_t row, uint32_t top, int64_t run = 0);
   // Whether the caches may have changed in the call that failed last.
   bool is_damaged() const { return is_damaged_; }
 
  private:
-  // The columns of the rows lie one after the other in one block of memory, so that one copy brings
-  // them to the device.
+  // The columns of the rows lie one after the other in one block of memory, and the blocks of
+  // several runs, too, so that one copy brings them to the device.
   enum Column {
     kTokens,
     kPositions,
@@ -175,8 +192,9 @@ class Model {
   Status allocate_pages(husk_error* error);
   Status upload_pages(int64_t first, int64_t rows, int64_t end, int64_t* sizes, husk_error* error);
   Status adjust(int64_t rows, DLTensor** logits, husk_error* error);
-  Status rank(int64_t rows, husk_error* error);
-  Status sample(int64_t rows, DLTensor* logits, husk_error* error);
+  Status rank(int64_t rows, int64_t run, husk_error* error);
+  bool draws_from_few(int64_t rows) const;
+  Status sample(int64_t rows, DLTensor* logits, int64_t run, husk_error* error);
   Status run(uint32_t function, const husk_value* inputs, uint32_t count, husk_value* outputs,
              uint32_t output_count, husk_error* error);
   Status resize(uint32_t function, const husk_value* inputs, uint32_t count, husk_error* error);
@@ -184,7 +202,8 @@ class Model {
   Status upload_rows(husk_error* error);
   husk_value tensor(DLTensor& tensor, void* memory, int64_t* size, DLDataType type) const;
   husk_value table(DLTensor& tensor, void* memory, int64_t* sizes, DLDataType type) const;
-  husk_value column(DLTensor& tensor, Column which, int64_t* rows) const;
+  husk_value column(DLTensor& tensor, Column which, int64_t* rows, int64_t run = 0) const;
+  husk_value found(DLTensor& tensor, Found which, int64_t* rows, int64_t run = 0) const;
   // The input that tells a function the positions that it reads: their number, or a table of pages.
   struct Seen {
     DLTensor tensor;
@@ -193,9 +212,16 @@ class Model {
   };
   Status see(int64_t first, int64_t rows, int64_t end, Seen& seen, husk_error* error);
   Status see_slot(int64_t slot, int64_t end, Seen& seen, husk_error* error);
+  Status take_token(uint32_t function, int64_t slot, int64_t rows, int64_t end, int64_t run,
+                    husk_error* error);
   husk_value source_span() const;
   size_t column_count() const { return controls() ? kColumns : kLengths; }
-  char* host(Column which) const { return rows_ + static_cast<size_t>(which) * column_bytes_; }
+  char* host(Column which, int64_t run = 0) const {
+    return rows_ + static_cast<size_t>(run * kColumns + which) * column_bytes_;
+  }
+  size_t found_at(Found which, int64_t run) const {
+    return static_cast<size_t>(run * kFounds + which) * column_bytes_;
+  }
 
   // How many of the last inputs of prefill are an adapter, or how many positions of the encoder it
   // reads. No file has both.
@@ -216,7 +242,9 @@ class Model {
   uint32_t prefill_ = 0, decode_ = 0, sample_ = 0, copy_ = kNoFunction;
   uint32_t adjust_ = kNoFunction, rank_ = kNoFunction, verify_ = kNoFunction, embed_ = kNoFunction;
   uint32_t image_ = kNoFunction, prefill_images_ = kNoFunction, encode_ = kNoFunction;
+  uint32_t single_ = kNoFunction, sample_few_ = kNoFunction;
   size_t column_bytes_ = 0;
+  int64_t row_runs_ = 1;       // how many blocks of columns are set
   char* rows_ = nullptr;       // the columns, in host memory
   char* found_ = nullptr;      // what has come back
   int64_t* prompt_ = nullptr;  // the tokens of a chunk

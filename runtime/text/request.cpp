@@ -176,7 +176,8 @@ Status Request::read_controls(const husk_text_request& from, const Model& model,
                 "the file cannot speculate: export it with --features verify, or set speculate "
                 "to 0");
   }
-  speculated = from.speculate < model.verified ? from.speculate : model.verified - 1;
+  const int64_t most_tried = model.verified ? model.verified - 1 : 0;
+  speculated = from.speculate < most_tried ? from.speculate : most_tried;
   top = from.top_logprobs;
   if ((adjusts() || top) && !model.controls()) {
     return fail(error, HUSK_UNSUPPORTED,

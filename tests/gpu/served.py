@@ -3,12 +3,14 @@ of a step, against runs of `decode` alone.
 
   python tests/gpu/served.py [--folder DIR] [--target cuda:h200] [--dry] [--device cuda]
                              [--slots 32,1] [--layers 16] [--tokens 512] [--requests 1,8,32]
-                             [--pages N]
+                             [--pages N] [--runs 0] [--temperature T --top-k K]
 
 The model has the sizes of Llama 3.2 1B (16 layers, 2048 wide, 32 heads of 64, 8 of them of keys,
 8192 wide in between, 32,000 words) and random weights in bf16. Each request has a prompt of 128
 tokens and a text of 64. `decode` alone runs with as many rows, at the position in the middle of the
-texts, each run enqueued before the last one has ended. With --pages the caches are in N pages.
+texts, each run enqueued before the last one has ended; for one request in several slots it is the
+function `single`. With --pages the caches are in N pages. --runs is how many runs a step has before
+its tokens are read; several numbers are measured one after the other.
 `--dry` only exports, and needs transformers and no GPU. A file that DIR has is not made again."""
 
 import argparse
@@ -58,7 +60,7 @@ def export(path, options, slots):
     max_tokens=options.tokens,
     slots=slots,
     pages=options.pages,
-    features=(),
+    features=("single",),
     targets=(options.target,),
   )
 
@@ -69,8 +71,9 @@ def run(name, *words):
   subprocess.run([program, *map(str, words)], check=True, stdout=subprocess.DEVNULL)
 
 
-def decode_alone(path, rows, options, folder):
+def decode_alone(path, rows, slots, options, folder):
   """The microseconds of a run of `decode`: alone, and enqueued behind another one."""
+  alone = rows == 1 < slots
   positions = folder / "positions.npy"
   np.save(positions, np.full(rows, PROMPT + NEW // 2, np.int64))
   json_file = folder / "decode.json"
@@ -79,28 +82,34 @@ def decode_alone(path, rows, options, folder):
     seen = f"@{folder / 'table.npy'}"
     count = -(-(PROMPT + NEW) // 64)
     np.save(seen[1:], 1 + np.arange(rows * count).reshape(rows, count))
-  inputs = (f"{rows}xi64=random", f"@{positions}", seen)
+  inputs = (f"{rows}xi64=random", f"@{positions}", *((slots - 1,) if alone else ()), seen)
   words = [word for one in inputs for word in ("--input", one)]
-  run("husk-bench", path, "--function", "decode", "--device", options.device, *words,
-      "--duration-s", 1, "--json", json_file)  # fmt: skip
+  run("husk-bench", path, "--function", "single" if alone else "decode", "--device",
+      options.device, *words, "--duration-s", 1, "--json", json_file)  # fmt: skip
   found = json.loads(json_file.read_text())["results"][0]
   once = found["run_us"]["median"]
   return once, found.get("queued_us", once)
 
 
-def measure(path, slots, options, folder):
+def measure(path, slots, runs, options, folder):
   requests = [one for one in options.requests if one <= slots]
   json_file = folder / "bench.json"
   words = [word for one in requests for word in ("--requests", one)]
+  for name in ("temperature", "top_k"):
+    if value := getattr(options, name):
+      words += [f"--{name.replace('_', '-')}", value]
+  if runs:
+    words += ["--runs", runs]
   run("husk-text", "bench", path, "--device", options.device, *words, "--prompt-tokens", PROMPT,
       "--new-tokens", NEW, "--json", json_file)  # fmt: skip
   for row in json.loads(json_file.read_text())["results"]:
     rows, rate = row["requests"], row["tokens_per_second"]
-    times = decode_alone(path, rows, options, folder)
+    times = decode_alone(path, rows, slots, options, folder)
     print(
-      f"{slots} slots, {rows} requests: {rate:.0f} tokens/s, host {row['host_us_a_step']:.1f} us a "
-      f"step; decode alone {times[0]:.1f} us, enqueued {times[1]:.1f} us; tokens a second divided "
-      f"by those of decode alone {rate * times[1] / 1e6 / rows:.3f}",
+      f"{slots} slots, runs {runs}, {rows} requests: {rate:.0f} tokens/s, host "
+      f"{row['host_us_a_step']:.1f} us a step; decode alone {times[0]:.1f} us, enqueued "
+      f"{times[1]:.1f} us; tokens a second divided by those of decode alone "
+      f"{rate * times[1] / 1e6 / rows:.3f}",
       flush=True,
     )
 
@@ -122,6 +131,9 @@ def main():
   parser.add_argument("--tokens", type=int, default=512)
   parser.add_argument("--requests", type=numbers, default=[1, 8, 32])
   parser.add_argument("--pages", type=int)
+  parser.add_argument("--runs", type=numbers, default=[0])
+  parser.add_argument("--temperature", type=float, default=0)
+  parser.add_argument("--top-k", type=int, default=0)
   options = parser.parse_args()
   with tempfile.TemporaryDirectory() as temporary:
     folder = options.folder or pathlib.Path(temporary)
@@ -130,8 +142,8 @@ def main():
       path = folder / f"{f'pages{options.pages}' if options.pages else 'slots'}_{slots}.husk"
       if not path.exists():
         export(path, options, slots)
-      if not options.dry:
-        measure(path, slots, options, folder)
+      for runs in options.runs if not options.dry else ():
+        measure(path, slots, runs, options, folder)
   return 0
 
 

@@ -42,7 +42,7 @@ def artifact(tmp_path_factory):
       max_tokens=MOST,
       slots=SLOTS,
       tokenizer=folder,
-      features=("verify",),
+      features=("single", "verify"),
       adapters=COUNT,
       rank=RANK,
       adapter_targets=targets_of(model),

@@ -26,7 +26,7 @@ def artifact(tmp_path_factory):
     path = tmp_path_factory.mktemp("images") / "model.husk"
     target = "host:avx2" if "avx2" in pathlib.Path("/proc/cpuinfo").read_text() else "host"
     husk.language.export(
-      model, path, max_tokens=MOST, slots=SLOTS, features=("images",), targets=(target,)
+      model, path, max_tokens=MOST, slots=SLOTS, features=("images", "single"), targets=(target,)
     )
     yield model, path
 

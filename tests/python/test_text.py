@@ -113,6 +113,28 @@ def test_sampling_has_the_probabilities_of_the_settings(loaded):
   assert greedy.tolist() == [row.argmax()] * 2
 
 
+def test_few_candidates_give_the_tokens_of_all_words(loaded):
+  random = np.random.default_rng(1)
+  rows, few = 3, loaded._drawing.candidates
+  assert few == 64
+  for at in range(0, 300, rows):
+    logits = random.normal(size=(rows, language_model.VOCABULARY)).astype(np.float32).round(1) * 3
+    settings = (
+      random.choice([0, 0.5, 1.5], rows).astype(np.float32),
+      random.choice([1, 2, 30, few], rows),
+      random.choice([0.5, 0.9, 1], rows).astype(np.float32),
+      random.choice([0, 0.1], rows).astype(np.float32),
+      random.integers(0, 1 << 40, rows),
+      np.arange(at, at + rows),
+    )
+    found, right = (
+      function(logits, *settings)
+      for function in (loaded._session.sample_few, loaded._session.sample)
+    )
+    assert found[0].tolist() == right[0].tolist()
+    np.testing.assert_allclose(found[1], right[1], rtol=1e-5, atol=1e-5)
+
+
 def adjusted(logits, prompt, tokens, settings, allowed=None):
   """Logits after penalties and a mask, by PyTorch."""
   logits = torch.as_tensor(logits, dtype=torch.float64).clone()

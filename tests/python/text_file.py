@@ -14,7 +14,7 @@ from husk import tools
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "text" / "golden.json"
 MOST, SLOTS = 40, 3
-FEATURES = ("copy", "controls", "verify", "embed")
+FEATURES = ("copy", "controls", "single", "verify", "embed")
 TEMPLATE = (
   "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}"
   "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"

@@ -1,8 +1,9 @@
 /* The kernels of the language model for tests (language_model.h), as a host image. */
 #include "language_model.h"
 
-const char* const husk_texts[] = {"the model does not take this token", "a token has no page"};
-const uint32_t husk_text_count = 2;
+const char* const husk_texts[] = {"the model does not take this token", "a token has no page",
+                                  "another function draws these rows"};
+const uint32_t husk_text_count = 3;
 
 #define POINTER(type, i) (*(type**)params[i])
 #define VALUE(type, i) (*(type*)params[i])
@@ -407,6 +408,37 @@ PAGED_VERIFY(verify, 9)
 PAGED_VERIFY(verify_adapted, 14)
 PAGED_VERIFY(verify_shifted, 10)
 
+/* `decode` for the first row alone, which is that of the slot that follows its `count` parameters.
+ * The cache has rows of `width` numbers for slots, or none, and so has parameter number `at`. */
+static int32_t take_single(void** params, int count, int64_t width, int at, int64_t other_width,
+                           int32_t (*run)(void**)) {
+  void* plain[MOST_PARAMS];
+  const int64_t slot = VALUE(int64_t, count);
+  int32_t *cache = POINTER(int32_t, 2) + slot * width, *rows;
+  for (int i = 0; i < count; ++i) plain[i] = params[i];
+  plain[2] = &cache;
+  if (at) {
+    rows = POINTER(int32_t, at) + slot * other_width;
+    plain[at] = &rows;
+  }
+  return run(plain);
+}
+
+#define SINGLE(name, count, width, at, other_width)                  \
+  int32_t name##_single(void** params) {                             \
+    return take_single(params, count, width, at, other_width, name); \
+  }
+SINGLE(decode, 7, WIDTH, 0, 0)
+SINGLE(decode_adapted, 12, WIDTH, 0, 0)
+SINGLE(decode_shifted, 8, WIDTH, 0, 0)
+SINGLE(decode_paired, 9, WIDTH, 7, SOURCES)
+SINGLE(decode_logged, 7, WIDTH, 0, 0)
+SINGLE(decode_paged, 8, 0, 0, 0)
+SINGLE(decode_adapted_paged, 13, 0, 0, 0)
+SINGLE(decode_shifted_paged, 9, 0, 0, 0)
+SINGLE(decode_paired_paged, 10, 0, 8, SOURCES)
+SINGLE(decode_held_paged, 9, 0, 8, WIDTH)
+
 static void copy_page(int32_t* cache, int64_t source, int64_t page) {
   for (int64_t i = 0; i < LM_PAGE; ++i) cache[page * LM_PAGE + i] = cache[source * LM_PAGE + i];
 }
@@ -443,6 +475,19 @@ int32_t sample(void** params) {
   }
   return 0;
 }
+
+/* `sample` of a file with `sample_few`: each takes rows that the other one does not. */
+static int are_few(void** params) {
+  int few = 1;
+  for (int64_t i = 0; i < VALUE(int64_t, 7); ++i) {
+    const int64_t top_k = POINTER(const int64_t, 2)[i];
+    few &= !(POINTER(const float, 1)[i] > 0) || (top_k >= 1 && top_k <= LM_CANDIDATES);
+  }
+  return few;
+}
+
+int32_t sample_many(void** params) { return are_few(params) ? 3 : sample(params); }
+int32_t sample_few(void** params) { return are_few(params) ? sample(params) : 3; }
 
 /* (logits, history, lengths, prompts, repetition, presence, frequency, allowed, rows, longest,
  * adjusted) */

@@ -17,6 +17,7 @@ enum {
   LM_PERIOD = 7,
   LM_WORDS = (LM_VOCABULARY + 31) / 32,
   LM_RANKED = 4,
+  LM_CANDIDATES = 20, /* the largest top_k of `sample_few` */
   /* Adapters: matrices of two layers, of f32 and of bf16. */
   LM_ADAPTERS = 2,
   LM_RANK = 2,

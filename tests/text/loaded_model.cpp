@@ -386,6 +386,42 @@ void add_states(std::string& body, bool has_pages) {
   if (has_pages) body.insert(body.find("state cache"), "state log i32 [SLOTS, WIDTH] fill -1\n");
 }
 
+// The part of a text from `begin` to `end`, with both.
+std::string part(const std::string& text, const std::string& begin, const std::string& end) {
+  const size_t first = text.find(begin);
+  return text.substr(first, text.find(end, first) + end.size() - first);
+}
+
+// Gives the file the function `sample_few`.
+void add_few(std::string& body) {
+  std::string kernel = part(body, "kernel sample ", "\n"),
+              function = part(body, "function sample {", "\n}\n");
+  replace(kernel, "kernel sample ", "kernel few ");
+  replace(kernel, "\"sample\"", "\"sample_few\"");
+  replace(function, "function sample ", "function sample_few ");
+  replace(function, "launch sample", "launch few");
+  replace(body, "kernels \"sample\"", "kernels \"sample_many\"");
+  body.insert(body.find("kernel sample "), kernel);
+  body.insert(body.find("function sample {"), function);
+}
+
+// Gives the file the function `single`: `decode`, with all that was added to it, for one slot.
+void add_single(std::string& body) {
+  std::string kernel = part(body, "kernel decode ", "\n"),
+              function = part(body, "function decode {", "\n}\n");
+  replace(kernel, "kernel decode ", "kernel single ");
+  kernel.insert(kernel.rfind('"'), "_single");
+  kernel.insert(kernel.rfind(')'), ", i64");
+  replace(function, "function decode", "function single");
+  replace(function, "launch decode", "launch single");
+  replace(function, "1..SLOTS", "1");
+  const size_t positions = function.find("input positions");
+  function.insert(function.find('\n', positions) + 1, "  input slot int 0..2\n");
+  function.insert(function.find(")\n", function.find("launch single")), ", slot");
+  body.insert(body.find("function sample"), function);
+  body.insert(body.find("kernel decode "), kernel);
+}
+
 std::string hir(const ModelFile& file) {
   std::string head = fmt::format("hir 1\nproducer \"test\"\ntarget cpu host \"{}\"\n",
                                  HUSK_TEST_ARCH);
@@ -397,6 +433,7 @@ std::string hir(const ModelFile& file) {
                       {"slots", +LM_SLOTS},           {"chunk", +LM_CHUNK},
                       {"vocabulary", +LM_VOCABULARY}, {"ranked", +LM_RANKED}};
     if (file.has_verify) model["verify"] = +LM_VERIFIED;
+    if (file.has_few) model["candidates"] = +LM_CANDIDATES;
     if (file.has_adapters) {
       model["adapters"] = +LM_ADAPTERS;
       model["adapter_rank"] = +LM_RANK;
@@ -514,6 +551,8 @@ function sample {
   if (file.images) add_images(body, file.images);
   if (file.encoder) add_encoder(body, file.encoder, file.pages != 0);
   if (file.pages) add_pages(body, file);
+  if (file.has_single) add_single(body);
+  if (file.has_few) add_few(body);
   // The functions of logits take the rows of `verify`.
   if (file.has_verify) {
     const size_t sample = body.find("function sample");

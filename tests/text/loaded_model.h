@@ -22,8 +22,8 @@ using Generator = std::unique_ptr<husk_generator, Release>;
 // The parts of the file that a test changes.
 struct ModelFile {
   bool has_tokenizer = true, has_roles = true, has_template = true, is_model = true,
-       has_copy = true, has_controls = true, has_verify = true, has_adapters = false,
-       has_states = false;
+       has_copy = true, has_controls = true, has_verify = true, has_single = true, has_few = true,
+       has_adapters = false, has_states = false;
   int pages = 0;                        // of the cache; 0: each slot has a row
   int page = LM_PAGE;                   // in the metadata
   int images = 0;                       // LM_PLAIN and others; 0: none

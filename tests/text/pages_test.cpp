@@ -69,6 +69,7 @@ TEST(Pages, texts_are_those_of_slots) {
     husk_generator_options options = HUSK_GENERATOR_OPTIONS_INIT;
     options.chunk = seed % 7 == 0 ? 3 : 0;
     options.reuse_prefixes = seed % 2;
+    options.runs = seed % 4;
     const Generator generator = model.generator(options);
     std::mt19937 random(seed);
     std::vector<Wanted> wanted(30);

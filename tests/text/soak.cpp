@@ -1,6 +1,6 @@
 // A soak of the generator, run by name:
 //
-//   husk_text_soak [SECONDS [SEED [PAGES]]]
+//   husk_text_soak [SECONDS [SEED [PAGES [RUNS]]]]
 //
 // Threads submit requests to one generator and cancel some of them, while another thread steps:
 // prompts of all lengths, also longer than a sequence, several samples, stop texts, settings of
@@ -8,7 +8,7 @@
 // damaged, which requests use meanwhile. Each text is compared with one that is computed without
 // the library. From time to time all requests end, and the memory in use is noted. The exit status
 // is 1 if a text is wrong or lost, if an adapter is replaced while a request uses it, or if the
-// memory grows. With PAGES, the caches are in so many pages.
+// memory grows. With PAGES above 0, the caches are in so many pages. A step has up to RUNS runs.
 #include <unistd.h>
 
 #include <atomic>
@@ -333,6 +333,7 @@ int main(int argc, char** argv) {
   const LoadedModel model(file);
   husk_generator_options options = HUSK_GENERATOR_OPTIONS_INIT;
   options.reuse_prefixes = 1;
+  if (argc > 4) options.runs = static_cast<uint32_t>(std::atoi(argv[4]));
   const Generator generator = model.generator(options);
   Soaked soaked;
   soaked.generator = generator.get();

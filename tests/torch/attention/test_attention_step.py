@@ -49,6 +49,21 @@ def slots(self, q, k, v, place, cosine, sine, span):
   return SDPA(q, keys, values, mask[:, None, None], enable_gqa=True)
 
 
+def any_slot(self, q, k, v, place, cosine, sine, span, slot):
+  """A token of one slot, whose number is an input."""
+  torch._check(span < self.keys.shape[2])
+  torch._check(slot >= 0)
+  torch._check(slot < self.keys.shape[0])
+  places = place[:, None]
+  rows = torch.zeros_like(places) + slot
+  k, q = (turned(x, cosine, sine) for x in (k, q))
+  ATEN.index_put_(self.keys, (rows, None, places), k.transpose(1, 2))
+  ATEN.index_put_(self.values, (rows, None, places), v.transpose(1, 2))
+  keys, values = (x[slot : slot + 1, :, :span] for x in (self.keys, self.values))
+  seen = torch.arange(span)[None, None, None] <= place[:, None, None, None]
+  return SDPA(q, keys, values, seen, enable_gqa=True)
+
+
 def window(self, q, k, v, place, cosine, sine, span):
   """Slots of which each sees its last five positions."""
   torch._check(span < self.keys.shape[2])
@@ -85,11 +100,11 @@ def call(batch, place, *more, heads=2, group=3, size=16, v_size=16, dtype=torch.
   return *tensors, torch.tensor(place), *rotation, *more
 
 
-def check(folder, model, calls, shapes=None, tolerance=1e-5, last="span"):
+def check(folder, model, calls, shapes=None, tolerance=1e-5, last="span", more=()):
   """Compares calls, one after another on the same caches, with those of eager mode."""
   eager = copy.deepcopy(model)
   right = [eager(*call) for call in calls]
-  runs = [dict(zip((*NAMES[:6], last), call)) for call in calls]
+  runs = [dict(zip((*NAMES[:6], last, *more), call)) for call in calls]
   found = computed(model, calls[0], shapes, runs, folder)
   text = (folder / "model.hir").read_text()
   assert re.search(r"launch \S*attention_step", text) and "write keys" not in text
@@ -138,6 +153,21 @@ def test_one_slot(tmp_path):
   calls = [call(1, [5], 12), call(1, [6], 7), call(1, [38], 39)]
   shapes = (*[None] * 6, torch.export.Dim.DYNAMIC)
   check(tmp_path, model_of(slots, 1), calls, shapes)
+
+
+@pytest.mark.parametrize("parts", [1, 4])
+def test_a_slot_whose_number_is_an_input(parts, tmp_path, monkeypatch):
+  torch.manual_seed(0)
+  monkeypatch.setattr(step_launch, "_parts", lambda _: parts)
+  calls = [
+    call(1, [at], span, slot)
+    for at, span, slot in ((5, 12, 2), (6, 7, 2), (38, 39, 0), (0, 12, 3), (1, 2, 3))
+  ]
+  dynamic = torch.export.Dim.DYNAMIC
+  text = check(
+    tmp_path, model_of(any_slot, 4), calls, (*[None] * 6, dynamic, dynamic), more=("slot",)
+  )
+  assert "input slot int 0..3" in text
 
 
 def test_rows_that_are_not_turned(tmp_path):

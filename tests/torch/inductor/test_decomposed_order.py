@@ -3,6 +3,7 @@
 import functools
 
 import decomposed
+import husk
 import pytest
 import torch
 
@@ -72,6 +73,29 @@ def test_many_runs_are_merged_two_at_a_time(monkeypatch):
     return torch.sort(x, stable=True)
 
   decomposed.equal(decompose(function, x)(x), function(x))
+
+
+def test_a_number_of_rows_that_varies_has_no_bound_of_its_own(monkeypatch, tmp_path):
+  """Runs are merged so that the largest number of rows fits in memory, not only the example."""
+  from husk.inductor.decompositions import order
+
+  class Sort(torch.nn.Module):
+    def forward(self, x):
+      return torch.sort(x, stable=True)
+
+  monkeypatch.setattr(order, "_MOST_BYTES", 500_000)
+  rows = torch.export.Dim("rows", min=1, max=20)
+  husk.write(
+    Sort(),
+    (torch.rand(2, 1500),),
+    tmp_path,
+    dynamic_shapes={"x": {0: rows}},
+    targets=("cuda:h200",),
+    progress=False,
+    tune="none",
+  )
+  text = (tmp_path / "model.hir").read_text()
+  assert "input x tensor f32 [1..20, 1500]" in text and "the kernels assume" not in text
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -282,7 +282,7 @@ def export(model, path, size, target):
     slots=SLOTS,
     max_tokens=MOST,
     image_size=size,
-    features=("images",),
+    features=("images", "single"),
     targets=(target,),
   )
 

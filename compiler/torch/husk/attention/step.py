@@ -46,12 +46,13 @@ def operator() -> Any:
   if `from_end` is set. `cosine` and `sine` have one row, or one for each batch. Keys after the
   position are not seen unless `window` is -1, and only the last `window` before that are seen
   unless it is 0. With a `table` (int64[batches, n]) the rows of the cache are pages, of which it
-  has those of each batch; all its positions are read, and those beyond it are not written."""
+  has those of each batch; all its positions are read, and those beyond it are not written. Without
+  a table, row `first` of the cache is that of the first batch."""
   return own_operators.define(
     "attention_step",
     "Tensor query, Tensor key, Tensor value, Tensor? cosine, Tensor? sine, Tensor(a!) keys, "
     "Tensor(b!) values, Tensor positions, bool from_end, SymInt count, int window, "
-    "Tensor? mask, float scale, int[] order, Tensor? table=None",
+    "Tensor? mask, float scale, int[] order, Tensor? table=None, SymInt first=0",
     _fake,
   )
 
@@ -72,6 +73,7 @@ def _fake(
   scale: float,
   order: Sequence[int],
   table: torch.Tensor | None = None,
+  first: Any = 0,
 ) -> torch.Tensor:
   shape = [*query.shape[:-1], value.shape[-1]]
   dense = query.new_empty([shape[dim] for dim in order])
@@ -98,7 +100,7 @@ def rewrite(exported: ExportedProgram) -> ExportedProgram:
 @dataclasses.dataclass(frozen=True)
 class _Written:
   """A cache to which a node writes one row for each batch, and of which the first `count` positions
-  are read after that, or the pages of a table."""
+  are read after that, or the pages of a table. The row of the first batch is `first`."""
 
   write: torch.fx.Node
   cache: torch.fx.Node
@@ -107,6 +109,7 @@ class _Written:
   counts_from_the_end: bool
   count: Any
   table: torch.fx.Node | None = None
+  first: Any = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -214,6 +217,7 @@ def _at_equal_places(keys: _Written, values: _Written) -> bool:
     and keys.counts_from_the_end == values.counts_from_the_end
     and keys.cache.meta["val"].shape[2] == values.cache.meta["val"].shape[2]
     and keys.table is values.table
+    and keys.first is values.first
     and (keys.table is not None or keys.count == values.count)
   )
 
@@ -227,8 +231,8 @@ def _is_width(size: Any) -> bool:
 
 
 def _written(node: torch.fx.Node, batches: Any) -> _Written | None:
-  """The cache that a node reads whole, or the first rows and positions of it, if it has just been
-  written."""
+  """The cache that a node reads whole, or the first rows and positions of it, or a single row of
+  which the program has the number, if it has just been written."""
   import torch
 
   aten = torch.ops.aten
@@ -236,9 +240,12 @@ def _written(node: torch.fx.Node, batches: Any) -> _Written | None:
   dims: set[int] = set()
   dtype = node.meta["val"].dtype
   count: Any = None
+  first: Any = 0
   while node.target not in (aten.index_put_.default, aten.index_copy_.default):
     if node.target is aten.slice.Tensor:
       _, dim, begin, end, step = graphs.arguments(node).values()
+      if dim == 0 and isinstance(begin, torch.fx.Node):
+        first, begin = begin, 0
       if dim not in (0, 2) or dim in dims or begin not in (None, 0) or step != 1:
         return None
       dims.add(dim)
@@ -268,18 +275,20 @@ def _written(node: torch.fx.Node, batches: Any) -> _Written | None:
   arguments = graphs.arguments(node)
   if node.target is aten.index_copy_.default:
     index: Any = arguments["index"]
-    if arguments["dim"] not in (2, -2) or tuple(index.meta["val"].shape) != (1,):
+    if arguments["dim"] not in (2, -2) or tuple(index.meta["val"].shape) != (1,) or first != 0:
       return None
     return _Written(node, cache, arguments["source"], index, False, count)
   indices = arguments["indices"]
   if arguments["accumulate"] or len(indices) != 3 or indices[1] is not None:
     return None
   rows, _, positions = indices
-  if rows is None or positions is None or not _are_all_rows(rows, batches):
+  if rows is None or positions is None:
+    return None
+  if not (_are_all_rows(rows, batches) if first == 0 else _is_only_row(rows, batches, first)):
     return None
   if not _is_column(positions, batches) or positions.meta["val"].dtype != torch.int64:
     return None
-  return _Written(node, cache, arguments["values"], positions, True, count)
+  return _Written(node, cache, arguments["values"], positions, True, count, first=first)
 
 
 def _written_to_pages(node: torch.fx.Node, batches: Any) -> _Written | None:
@@ -348,6 +357,19 @@ def _are_all_rows(node: torch.fx.Node, batches: Any) -> bool:
     return False
   numbers: Any = node.args[0]
   return numbers.target is aten.arange.default and len(numbers.args) == 1
+
+
+def _is_only_row(node: torch.fx.Node, batches: Any, first: torch.fx.Node) -> bool:
+  """Whether an index is the number `first`, of the only batch."""
+  import torch
+
+  aten = torch.ops.aten
+  if not known_equal(batches, 1) or not _is_column(node, batches):
+    return False
+  if node.target is not aten.add.Tensor or node.kwargs or node.args[1] is not first:
+    return False
+  zeros: Any = node.args[0]
+  return isinstance(zeros, torch.fx.Node) and zeros.target is aten.zeros_like.default
 
 
 def _of_heads(written: _Written) -> torch.fx.Node | None:
@@ -462,7 +484,7 @@ def _is_row(node: torch.fx.Node, x: torch.fx.Node) -> bool:
 
 def _replace(graph: torch.fx.Graph, node: torch.fx.Node, step: _Step) -> None:
   """Makes a call of attention that of a step, which writes the cache."""
-  _, _, _, mask, _, scale, order, *_ = graphs.arguments(node).values()
+  _, key, value, mask, _, scale, order, *_ = graphs.arguments(node).values()
   rotation = step.rotation
   node.target = operator()
   node.args = (
@@ -481,12 +503,28 @@ def _replace(graph: torch.fx.Graph, node: torch.fx.Node, step: _Step) -> None:
     scale,
     order,
     step.keys.table,
+    step.keys.first,
   )
   node.kwargs = {}
   # Nodes that read sizes of the caches stay.
-  for written in (step.values, step.keys):
+  for written, read in ((step.values, value), (step.keys, key)):
+    _erase_read(graph, read, written.write)
     written.write.replace_all_uses_with(written.cache)
     graph.erase_node(written.write)
+
+
+def _erase_read(graph: torch.fx.Graph, node: torch.fx.Node, write: torch.fx.Node) -> None:
+  """Erases the parts of a cache, after it was written, that nothing reads any more. Inductor would
+  ask whether one of them and the cache overlap, which depends on the row with which it begins."""
+  import torch
+
+  check = torch.ops.aten._assert_tensor_metadata.default
+  while node is not write and all(user.target is check for user in node.users):
+    before: Any = node.args[0]
+    for user in list(node.users):
+      graph.erase_node(user)
+    graph.erase_node(node)
+    node = before
 
 
 # Inductor's node
@@ -514,12 +552,14 @@ def _node_class() -> Any:
       count: Any,
       window: int,
       scale: float,
+      first: Any,
     ) -> None:
       super().__init__(
         None, ir.MultiOutputLayout(device=inputs[0].get_device()), self.unwrap_storage(inputs)
       )
       self.has_rotation, self.has_mask, self.has_table = has_rotation, has_mask, has_table
       self.from_end, self.count, self.window, self.scale = from_end, count, window, scale
+      self.first = first
       self.outputs: list[InductorObject] = []
       self.name = V.graph.register_buffer(self)
       nothing = ir.NoneLayout(device=inputs[0].get_device())
@@ -582,6 +622,7 @@ def _lowered(
   scale: float,
   order: Sequence[int],
   table: InductorObject | None = None,
+  first: Any = 0,
 ) -> Any:
   from torch._inductor import ir
 
@@ -595,7 +636,7 @@ def _lowered(
   if mask is not None:
     inputs.append(own_operators.realized(mask))
   kinds = bool(rows), mask is not None, table is not None
-  node = _node_class()(inputs, *kinds, from_end, count, window, scale)
+  node = _node_class()(inputs, *kinds, from_end, count, window, scale, first)
   size = [*query.get_size()[:-1], value.get_size()[-1]]
   layout = ir.FixedLayout(
     query.get_device(),

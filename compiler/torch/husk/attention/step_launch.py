@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import pathlib
 
@@ -37,6 +38,8 @@ def write(body: Body, node: IrNode) -> None:
   pages, *_ = shape_of_rank_4(attention.key)[0]
   call = Call(body, "attention_step", FILE)
   query, keys, values = attention.inputs
+  if node.first != 0:
+    keys, values = (_from_row(body, one, node.first) for one in (attention.key, attention.value))
   call.pointer("q", query, attention.kind)
   call.strides("q", _BATCH_HEAD, attention.q_strides)
   call.pointer("k", keys, attention.kind)
@@ -106,6 +109,22 @@ def _name(attention: launch.AttentionCall, node: IrNode) -> str:
   words += ["mask"] if attention.mask is not None else []
   words += ["pages"] if node.table is not None else []
   return "_".join(words)
+
+
+def _from_row(body: Body, cache: IrNode, row: Size) -> Memory:
+  """The memory of one row of a cache."""
+  from torch._inductor.virtualized import V
+
+  sizes, strides = shape_of_rank_4(cache)
+  whole, width = Memory.of(body, cache), cache.get_dtype().itemsize
+  begin = sympy.expand(strides[0] * width * row)
+  known = V.graph.sizevars.statically_known_multiple_of(begin, body.backend.alignment)
+  return dataclasses.replace(
+    whole,
+    offset=whole.offset + begin,
+    extent=body.span([1, *sizes[1:]], strides) * width,
+    aligned=whole.aligned and bool(known),
+  )
 
 
 def _stride_of_batch(tensor: IrNode) -> Size:

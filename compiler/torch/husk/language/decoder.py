@@ -58,11 +58,11 @@ class Decoder(torch.nn.Module):
 
   `prefill` takes tokens of one sequence, and `decode` a token of each of the first sequences. Both
   return the logits of the token that follows, and the most likely one. `verify` takes several
-  tokens of each of the first sequences, and returns the same for each token. `copy` gives a slot
-  what another one has in the caches. `embed` uses no cache. The caches have one position more,
-  `max_tokens`, which no token sees: slots that take no part in a step write there. States, which
-  some layers keep, have no positions: a call goes on from that of its slot, and begins with zeros
-  at position 0.
+  tokens of each of the first sequences, and returns the same for each token. `single` is `decode`
+  for one sequence. `copy` gives a slot what another one has in the caches. `embed` uses no cache.
+  The caches have one position more, `max_tokens`, which no token sees: slots that take no part in a
+  step write there. States, which some layers keep, have no positions: a call goes on from that of
+  its slot, and begins with zeros at position 0.
 
   With `pages`, the keys and values are in so many pages of PAGE positions, and page 0 besides,
   which belongs to no sequence: tokens that no token sees are written there. The functions take a
@@ -91,6 +91,7 @@ class Decoder(torch.nn.Module):
     # torch takes a size for at least 2: one of 1 or 2 would be a constant.
     self.rows = 3 if slots == 2 else slots
     self.chunk = recurrences.most_tokens(model, max_tokens)
+    self._slot: int | None = None  # the only one of `decode`, in place of the first ones
     rows, positions = (pages + 1, steps.PAGE) if pages else (self.rows, max_tokens + 1)
     recorded = self._recorded()
     self.layers = len(recorded)
@@ -110,6 +111,11 @@ class Decoder(torch.nn.Module):
   def by_slots(self) -> Any:
     """An object with `prefill`, `decode`, `verify` and `copy` that take slots and spans."""
     return paging.BySlots(self) if self.pages else self
+
+  @property
+  def first(self) -> int:
+    """The slot of the first row of `decode`."""
+    return 0 if self._slot is None else self._slot
 
   @property
   def has_states(self) -> bool:
@@ -208,7 +214,8 @@ class Decoder(torch.nn.Module):
   def _next(self, tokens: torch.Tensor, every: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
     layers = [self._layer(number) for number in range(self.layers)]
     of_a_step = isinstance(tokens.shape[1], int) and tokens.shape[1] == 1
-    with mixtures.of_a_step(self.model, self.slots) if of_a_step else contextlib.nullcontext():
+    rows = self.slots if self._slot is None else 1
+    with mixtures.of_a_step(self.model, rows) if of_a_step else contextlib.nullcontext():
       logits = self._run(tokens, layers, every)
     for layer in layers:
       layer.write_states()
@@ -244,9 +251,24 @@ class Decoder(torch.nn.Module):
     step = self._step
     step.positions = positions[:, None]
     step.slots = torch.arange(tokens.shape[0], device=tokens.device)[:, None]
-    step.first, step.rows = 0, tokens.shape[0]
+    if self._slot is not None:
+      step.slots = torch.zeros_like(step.positions) + self._slot
+    step.first, step.rows = self.first, tokens.shape[0]
     step.see(span)
     return self._next(tokens[:, None])
+
+  def single(
+    self, tokens: torch.Tensor, positions: torch.Tensor, slot: int, span: int, more: Any = None
+  ) -> tuple[torch.Tensor, torch.Tensor]:
+    """`decode` of a token (int64[1]) of one slot, by kernels for a single row. `span` and `more`
+    are what `decode` takes for the slot after its positions."""
+    torch._check(slot >= 0)
+    torch._check(slot < self.slots)
+    self._slot = slot
+    try:
+      return self.decode(tokens, positions, span, *(() if more is None else (more,)))
+    finally:
+      self._slot = None
 
   def verify(
     self, tokens: torch.Tensor, positions: torch.Tensor, span: int

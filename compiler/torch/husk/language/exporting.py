@@ -27,10 +27,11 @@ _MOST_TOKENS = 4096  # by default, if the model allows more
 _MOST_CHUNK = 1024  # tokens of a prompt that one call takes: memory is planned for so many
 _VERIFIED = 8  # tokens of a slot that one call of `verify` takes
 _RANKED = 20  # of the most likely tokens, whose log-probabilities `rank` gives
+_CANDIDATES = 64  # of the most likely tokens, from which `sample_few` draws
 DTYPES = ("float32", "bfloat16", "float16")
 # A file can have these functions beside prefill, decode and sample, and has some by default.
-FEATURES = ("copy", "controls", "images", "verify", "embed")
-DEFAULT_FEATURES = ("copy", "controls", "images")
+FEATURES = ("copy", "controls", "images", "single", "verify", "embed")
+DEFAULT_FEATURES = ("copy", "controls", "images", "single")
 
 
 def export(
@@ -72,8 +73,9 @@ def export(
   features: functions beside the three below. "copy": slots copy the beginning of a prompt from one
     another. "controls": penalties, masks of tokens, and the most likely tokens with their
     log-probabilities (the functions `adjust` and `rank`). "images": the functions `image` and
-    `prefill_images`, if the model takes images. "verify": speculative decoding. "embed": hidden
-    states of a text. Each takes time to export and space in the file.
+    `prefill_images`, if the model takes images. "single": a step of one sequence alone, if there
+    are several slots and no encoder. "verify": speculative decoding. "embed": hidden states of a
+    text. Each takes time to export and space in the file.
   adapters, rank: how many adapters (LoRA) the file has room for, and their largest rank. They are
     added and replaced at run time, and each request names the one that it uses.
   adapter_targets: the layers that adapters may change, such as ("q_proj", "v_proj"): the ends of
@@ -112,6 +114,10 @@ def export(
       "vocabulary": module.vocabulary,
       "cache": str(module.cache_dtype).removeprefix("torch."),
     }
+    if _has_single(module, chosen):
+      described["single"] = True
+    if module.vocabulary > _CANDIDATES:
+      described["candidates"] = _CANDIDATES
     if module.pages:
       described |= paging.described(module)
     if module.has_states:
@@ -449,7 +455,40 @@ def _functions(module: decoder.Decoder, features: set[str]) -> Mapping[str, Func
     result = module.with_images(result, most)
   if isinstance(module, encoders.EncoderDecoder):
     result = module.with_encoder(result)
+  if _has_single(module, features):
+    result["single"] = _single(result["decode"])
   return {**result, **_functions_of_logits(module, most_rows, features)}
+
+
+def _has_single(module: decoder.Decoder, features: set[str]) -> bool:
+  """Whether a file has the function `single`. With an encoder, torch would ask whether a single row
+  of its keys is read whole, and the function would not take the longest source."""
+  has_encoder = isinstance(module, encoders.EncoderDecoder)
+  return "single" in features and module.slots > 1 and not has_encoder
+
+
+def _single(decode: Function) -> Function:
+  """The function `single` with the examples of `decode` for one row."""
+  tokens, positions, *others = (
+    one[:1] if isinstance(one, torch.Tensor) else one for one in decode.args
+  )
+  names = ("span", "more")[: len(others)]
+  sizes = list(decode.dynamic_shapes.values())[2:]
+  several = [
+    {dim: size for dim, size in one.items() if dim > 0} if isinstance(one, Mapping) else one
+    for one in sizes
+  ]
+  return Function(
+    decode.model,
+    (tokens, positions, 1, *others),
+    dynamic_shapes={
+      "tokens": None,
+      "positions": None,
+      "slot": torch.export.Dim.AUTO,
+      **dict(zip(names, several, strict=True)),
+    },
+    method="single",
+  )
 
 
 def _functions_of_logits(
@@ -470,19 +509,17 @@ def _functions_of_logits(
       },
     )
 
-  result = {
-    "sample": function(
-      sampling.Sampler(),
-      {
-        "temperature": two,
-        "top_k": whole,
-        "top_p": two,
-        "min_p": two,
-        "seeds": whole,
-        "positions": whole,
-      },
-    )
+  settings = {
+    "temperature": two,
+    "top_k": whole,
+    "top_p": two,
+    "min_p": two,
+    "seeds": whole,
+    "positions": whole,
   }
+  result = {"sample": function(sampling.Sampler(), settings)}
+  if module.vocabulary > _CANDIDATES:
+    result["sample_few"] = function(sampling.Sampler(_CANDIDATES), settings)
   if "controls" in features:
     longest = torch.export.Dim("longest", min=1, max=module.max_tokens + 1)
     result["adjust"] = function(

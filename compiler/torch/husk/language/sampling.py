@@ -1,5 +1,6 @@
-"""The functions of a file that work on logits: `sample` draws tokens from them, `adjust` applies
-penalties and masks of tokens, and `rank` gives log-probabilities."""
+"""The functions of a file that work on logits: `sample` draws tokens from them, and `sample_few`
+from few candidates, `adjust` applies penalties and masks of tokens, and `rank` gives
+log-probabilities."""
 
 from __future__ import annotations
 
@@ -24,7 +25,18 @@ def uniform(seeds: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
 
 
 class Sampler(torch.nn.Module):
-  """Draws a token from each row of logits."""
+  """Draws a token from each row of logits. With `candidates`, only so many of the most likely ones
+  are put in order, and each row has a `top_k` from 1 to that number, or the temperature 0."""
+
+  def __init__(self, candidates: int | None = None) -> None:
+    super().__init__()
+    self.candidates = candidates
+
+  def _ordered(self, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The candidates and their tokens, the most likely one first."""
+    if self.candidates is not None:
+      return torch.topk(logits, self.candidates)
+    return torch.sort(logits, dim=-1, descending=True, stable=True)
 
   def forward(
     self,
@@ -45,9 +57,9 @@ class Sampler(torch.nn.Module):
     for one in (temperature, top_k, top_p, min_p, seeds, positions):
       torch._check(one.shape[0] == logits.shape[0])  # so that nothing is broadcast
     divisor = torch.where(temperature > 0, temperature, 1.0)[:, None]
-    ordered, order = torch.sort(logits, dim=-1, descending=True, stable=True)
-    rank = torch.arange(logits.shape[-1], device=logits.device)[None]
-    limit = torch.where(top_k > 0, top_k, logits.shape[-1])
+    ordered, order = self._ordered(logits)
+    rank = torch.arange(ordered.shape[-1], device=logits.device)[None]
+    limit = torch.where(top_k > 0, top_k, ordered.shape[-1])
     limit = torch.where(temperature > 0, limit, 1)[:, None]
     scaled = ((ordered - ordered[:, :1]) / divisor).exp()
     scaled = torch.where(rank < limit, scaled, 0.0)
@@ -120,5 +132,5 @@ class Ranker(torch.nn.Module):
     torch._check(tokens.shape[0] == logits.shape[0])
     total = torch.logsumexp(logits, dim=-1, keepdim=True)
     chosen = logits.gather(1, tokens[:, None]) - total
-    found, order = torch.sort(logits, dim=-1, descending=True, stable=True)
-    return chosen[:, 0], order[:, : self.most].clone(), found[:, : self.most] - total
+    found, order = torch.topk(logits, self.most)
+    return chosen[:, 0], order, found - total

@@ -15,12 +15,14 @@ _WIDTH = 64
 @dataclasses.dataclass
 class Drawing:
   """session: of the program. ranked: how many of the most likely tokens the file gives; 0 if it has
-  no penalties, masks and most likely tokens."""
+  no penalties, masks and most likely tokens. candidates: from how many of the most likely tokens
+  `sample_few` draws; 0 if the file has no such function."""
 
   session: Any
   vocabulary: int
   max_tokens: int
   ranked: int
+  candidates: int
 
   def draw(self, rows: Sequence[Request | None], found: Any, logits: Any) -> list[Drawn | None]:
     """The next token of each request, for each row of logits. `found` are the most likely ones."""
@@ -34,7 +36,11 @@ class Drawing:
     if adjusts or samples:
       adjusted = self._adjusted(rows, logits) if adjusts else logits
       at = [len(one.prompt) + len(one.tokens) if one else 0 for one in rows]
-      found, logprobs = self.session.sample(
+      few = self.candidates and all(
+        one.settings.temperature == 0 or 1 <= one.settings.top_k <= self.candidates
+        for one in requests
+      )
+      found, logprobs = (self.session.sample_few if few else self.session.sample)(
         adjusted,
         *(
           np.array([getattr(one.settings, name) if one else other for one in rows], kind)

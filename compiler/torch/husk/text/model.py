@@ -83,10 +83,15 @@ class Model:
     # The last input of `decode` for rows of images in a grid.
     self._shifts = self._images is not None and self._images.grid is not None
     self._pages = Pages.of(described)
+    self._single = described.get("single", False)
     self._embeds = described.get("embed", False)
     self._verified = described.get("verify", 0)
     self._drawing = Drawing(
-      self._session, self.vocabulary, self.max_tokens, described.get("ranked", 0)
+      self._session,
+      self.vocabulary,
+      self.max_tokens,
+      described.get("ranked", 0),
+      described.get("candidates", 0),
     )
     self._active: list[Request | None] = [None] * self.slots
     self._submitted = 0
@@ -561,7 +566,7 @@ class Model:
         found, logits = self._session.prefill(*where, *more)
     else:  # some models decide by whether a chunk has one token, and take two and more
       row = [*[None] * request.slot, request]
-      found, logits = self._run_decode({request.slot: (chunk[0], begin)}, row)
+      row, found, logits = self._run_decode({request.slot: (chunk[0], begin)}, row)
     request.taken = end
     if end == len(request.prompt) and not request.tokens:
       self._add(row, found, logits)
@@ -585,7 +590,7 @@ class Model:
     by_row: list[Request | None] = [None] * (max(one.slot for one in ready) + 1)
     for request in ready:
       by_row[request.slot] = request
-    found, logits = self._run_decode(
+    by_row, found, logits = self._run_decode(
       {one.slot: (one.tokens[-1], len(one.prompt) + len(one.tokens) - 1) for one in ready}, by_row
     )
     for request in ready:
@@ -601,22 +606,28 @@ class Model:
     ]
 
   def _run_decode(
-    self, steps: Mapping[int, tuple[int, int]], requests: Sequence[Request | None]
-  ) -> tuple[Any, Any]:
-    """Runs `decode` with a token and its position for some slots, whose requests are these."""
+    self, steps: Mapping[int, tuple[int, int]], requests: list[Request | None]
+  ) -> tuple[list[Request | None], Any, Any]:
+    """Runs `decode` with a token and its position for some slots, whose requests are these; or
+    `single`, for one slot. Returns the requests of the rows, and what the function returns."""
     np = self._np
+    slots: tuple[int, ...] = ()
+    function = self._session.decode
+    if self._single and len(steps) == 1:
+      slots, function = tuple(steps), self._session.single
+      requests, steps = [requests[slots[0]]], {0: steps[slots[0]]}
     rows = max(steps) + 1
     tokens = np.zeros(rows, dtype=np.int64)
     positions = np.full(rows, self.max_tokens, dtype=np.int64)  # a position that nobody reads
-    for slot, (token, position) in steps.items():
-      tokens[slot], positions[slot] = token, position
+    for row, (token, position) in steps.items():
+      tokens[row], positions[row] = token, position
     more: tuple[Any, ...] = ()
     if self._shifts:
       shifts = np.zeros(rows, dtype=np.int64)
-      for slot, (_, position) in steps.items():
-        request = requests[slot]
+      for row, (_, position) in steps.items():
+        request = requests[row]
         if request is not None and request.images is not None:
-          shifts[slot] = request.images.shift_at(position)
+          shifts[row] = request.images.shift_at(position)
       more = (shifts,)
     largest = max(position for _, position in steps.values())
     if self._adapters.count:
@@ -624,7 +635,7 @@ class Model:
     if self._encoder is not None:
       more = self._source_span(requests)
     seen = self._seen(requests, largest + 1)
-    return self._session.decode(tokens, positions, seen, *more)
+    return requests, *function(tokens, positions, *slots, seen, *more)
 
   def _add(self, rows: Sequence[Request | None], found: Any, logits: Any) -> None:
     """Gives each request its next token: the most likely one of `found`, or one that is drawn."""

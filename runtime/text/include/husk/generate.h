@@ -20,10 +20,10 @@
  * A request asks for one text or several (`samples`). Each text takes one of the slots of the file
  * while it is generated, and waits until one is free. A step runs the model once for all of them:
  * it takes up to one chunk of each prompt that the cache does not have yet, and then generates a
- * token of each other text, or several (`speculate`). So requests may join and leave between any
- * two steps, and a step never takes longer than one chunk for each slot and one token; in a file
- * with an encoder, the first chunk comes with a run of the encoder. The first request that is
- * submitted gets the first slot that is free.
+ * token of each other text, or several (`speculate`, `runs`). So requests may join and leave
+ * between any two steps, and a step never takes longer than one chunk for each slot and `runs`
+ * tokens; in a file with an encoder, the first chunk comes with a run of the encoder. The first
+ * request that is submitted gets the first slot that is free.
  *
  * Threads: one thread at a time calls husk_generator_step; a second call meanwhile is refused. Any
  * thread may submit, cancel and ask for statistics at the same time. `part` is called by
@@ -72,9 +72,17 @@ typedef struct husk_generator_options {
   int32_t reserved; /**< 0. */
   /** The options of the session; NULL: the defaults. Read during the call. */
   const husk_session_options* session;
+  /** How many runs of the model a step enqueues at most before it reads their tokens, each of which
+   * takes those of the run before on the device, so that the device does not wait for the host in
+   * between. A step then gives a text up to so many parts, and drops the tokens after its end. A
+   * step has one run alone if a request has penalties, a mask, top_logprobs or drafts, if it also
+   * takes tokens of a prompt, or if a text reaches its limit with it. At most 16; 0: 2, or 1 where
+   * the memory of the device is that of the host. */
+  uint32_t runs;
+  uint32_t reserved2; /**< 0. */
 } husk_generator_options;
 /** The initial value of a husk_generator_options. */
-#define HUSK_GENERATOR_OPTIONS_INIT {sizeof(husk_generator_options), 0, 0, 0, NULL}
+#define HUSK_GENERATOR_OPTIONS_INIT {sizeof(husk_generator_options), 0, 0, 0, NULL, 0, 0}
 
 /** Creates a generator. It has a stream of its own, and a session with the caches of all slots.
  * @param engine the engine of the program; must outlive the generator
@@ -282,8 +290,8 @@ HUSK_API husk_status husk_generator_submit(husk_generator* generator,
                                            const husk_text_request* request, uint64_t* number,
                                            husk_error* error);
 /** Cancels a request: the next step calls `part` with HUSK_TEXT_CANCELLED for each of its texts
- * that has not ended, and with the text that was held back, if any. A part that the step in
- * progress has may come before.
+ * that has not ended, and with the text that was held back, if any; or the step in progress does,
+ * if it has several runs. A part that the step in progress has may come before.
  * @param generator any thread may call
  * @param number the request
  * @param error may be NULL
@@ -433,10 +441,35 @@ typedef struct husk_generator_stats {
   uint64_t used_pages;        /**< Those that slots have, also for prompts that may come again. */
   uint64_t shared_tokens;     /**< Tokens whose pages a slot got from another one, not copied. */
   uint64_t repeated_tokens;   /**< Tokens that were taken again after others needed their pages. */
+  uint64_t runs_ahead;        /**< Runs that began before the tokens of the run before were read. */
+  uint64_t single_runs;       /**< Runs of the function `single`, for a text without others. */
 } husk_generator_stats;
 /** The initial value of a husk_generator_stats. */
 #define HUSK_GENERATOR_STATS_INIT \
-  {sizeof(husk_generator_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+  {sizeof(husk_generator_stats),  \
+   0,                             \
+   0,                             \
+   0,                             \
+   0,                             \
+   0,                             \
+   0,                             \
+   0,                             \
+   0,                             \
+   0,                             \
+   0,                             \
+   0,                             \
+   0,                             \
+   0,                             \
+   0,                             \
+   0,                             \
+   0,                             \
+   0,                             \
+   0,                             \
+   0,                             \
+   0,                             \
+   0,                             \
+   0,                             \
+   0}
 
 /** Writes the counts to `out`, which is HUSK_GENERATOR_STATS_INIT on entry. Any thread may call; a
  * step in progress is not in the counts. Returns HUSK_OK or HUSK_INVALID_ARGUMENT. */

@@ -173,11 +173,23 @@ def _grouped(x: torch.Tensor, groups: Any, merged: Any, value: int) -> torch.Ten
 
 
 def _runs_to_merge(keys: torch.Tensor) -> int:
-  """How many runs are merged at a time, so that the ints of all elements and runs fit in memory."""
-  merged = _MERGED
-  while merged > 2 and not (keys.numel() * merged * 8 <= _MOST_BYTES):
+  """How many runs are merged at a time, so that the ints of all elements and runs fit in memory. If
+  the number of rows varies, they fit for the largest one, or, where that has no bound, for the rows
+  that the program then runs with."""
+  count, merged = _largest_size(keys.numel()), _MERGED
+  while merged > 2 and not (count * merged * 8 <= _MOST_BYTES):
     merged //= 2
   return min(merged, int(keys.shape[1]))
+
+
+def _largest_size(size: Any) -> Any:
+  """The largest value of a size, or the size itself if it has no bound."""
+  import torch
+
+  if not isinstance(size, torch.SymInt):
+    return size
+  upper: Any = size.node.shape_env.bound_sympy(size.node.expr).upper
+  return int(upper) if upper.is_Integer else size
 
 
 def _merge(keys: torch.Tensor, places: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

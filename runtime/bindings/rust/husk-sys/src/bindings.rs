@@ -257,6 +257,8 @@ pub struct husk_generator_options {
     pub reuse_prefixes: i32,
     pub reserved: i32,
     pub session: *const husk_session_options,
+    pub runs: u32,
+    pub reserved2: u32,
 }
 
 #[repr(C)]
@@ -284,6 +286,8 @@ pub struct husk_generator_stats {
     pub used_pages: u64,
     pub shared_tokens: u64,
     pub repeated_tokens: u64,
+    pub runs_ahead: u64,
+    pub single_runs: u64,
 }
 
 #[repr(C)]
@@ -1124,14 +1128,16 @@ fn layouts() {
     assert_eq!(offset_of!(husk_error, driver_code), 4);
     assert_eq!(offset_of!(husk_error, step), 8);
     assert_eq!(offset_of!(husk_error, text), 12);
-    assert_eq!(size_of::<husk_generator_options>(), 24);
+    assert_eq!(size_of::<husk_generator_options>(), 32);
     assert_eq!(align_of::<husk_generator_options>(), 8);
     assert_eq!(offset_of!(husk_generator_options, struct_size), 0);
     assert_eq!(offset_of!(husk_generator_options, chunk), 4);
     assert_eq!(offset_of!(husk_generator_options, reuse_prefixes), 8);
     assert_eq!(offset_of!(husk_generator_options, reserved), 12);
     assert_eq!(offset_of!(husk_generator_options, session), 16);
-    assert_eq!(size_of::<husk_generator_stats>(), 160);
+    assert_eq!(offset_of!(husk_generator_options, runs), 24);
+    assert_eq!(offset_of!(husk_generator_options, reserved2), 28);
+    assert_eq!(size_of::<husk_generator_stats>(), 176);
     assert_eq!(align_of::<husk_generator_stats>(), 8);
     assert_eq!(offset_of!(husk_generator_stats, struct_size), 0);
     assert_eq!(offset_of!(husk_generator_stats, slots), 4);
@@ -1155,6 +1161,8 @@ fn layouts() {
     assert_eq!(offset_of!(husk_generator_stats, used_pages), 136);
     assert_eq!(offset_of!(husk_generator_stats, shared_tokens), 144);
     assert_eq!(offset_of!(husk_generator_stats, repeated_tokens), 152);
+    assert_eq!(offset_of!(husk_generator_stats, runs_ahead), 160);
+    assert_eq!(offset_of!(husk_generator_stats, single_runs), 168);
     assert_eq!(size_of::<husk_group_id>(), 128);
     assert_eq!(align_of::<husk_group_id>(), 1);
     assert_eq!(offset_of!(husk_group_id, bytes), 0);
