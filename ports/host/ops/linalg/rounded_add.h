@@ -73,27 +73,51 @@ struct RoundedPanels {
 struct BlockNumbers {
   alignas(64) float numbers[kScaledBlocks * kRoundedPanels * kPanelColumns];
 
-  __attribute__((noinline)) void read(const GroupNumbers& from, int64_t groups, int64_t group_size,
-                                      const RoundedPanels& panels, int64_t first, int64_t count) {
+  void read(const GroupNumbers& from, int64_t groups, int64_t group_size,
+            const RoundedPanels& panels, int64_t first, int64_t count) {
+    switch (from.dtype) {
+      case HUSK_F32: return read_as<float>(from, groups, group_size, panels, first, count);
+      case HUSK_F16: return read_as<Half>(from, groups, group_size, panels, first, count);
+      case HUSK_BF16: return read_as<BFloat16>(from, groups, group_size, panels, first, count);
+      case HUSK_I8: return read_as<int8_t>(from, groups, group_size, panels, first, count);
+      case HUSK_U8: return read_as<uint8_t>(from, groups, group_size, panels, first, count);
+      default: return read_as<int32_t>(from, groups, group_size, panels, first, count);
+    }
+  }
+
+ private:
+  template <class T>
+  static Vector<float> load_numbers(const T* from) {
+    if constexpr (std::is_integral_v<T>) {
+      Vector<float> v = {};
+      for (int lane = 0; lane < kLaneCount<float>; ++lane) v[lane] = static_cast<float>(from[lane]);
+      return v;
+    } else {
+      return load(from);
+    }
+  }
+
+  template <class T>
+  __attribute__((noinline)) void read_as(const GroupNumbers& from, int64_t groups,
+                                         int64_t group_size, const RoundedPanels& panels,
+                                         int64_t first, int64_t count) {
     constexpr int L = kLaneCount<float>;
-    float* to = numbers;
-    const int64_t size = from.dtype == HUSK_F32 || from.dtype == HUSK_I32 ? 4 : 2;
-    int64_t group = first / group_size, left = group_size - first % group_size;
-    for (int64_t b = 0; b < count; ++b) {
-      for (int p = 0; p < panels.count; ++p) {
-        const int64_t panel = panels.number + (panels.pitch != 0 ? p : 0),
-                      at = (panel * groups + group) * kPanelColumns;
-        // The loop reads the numbers of the next panel after these.
-        __builtin_prefetch(static_cast<const char*>(from.packed) +
-                           (at + groups * kPanelColumns) * size);
-        for (int v = 0; v < kIntVectors; ++v, to += L)
-          store(to, group_numbers(from.dtype, from.packed, at + v * L));
-      }
+    const int64_t pitch = panels.count * kPanelColumns, group = first / group_size;
+    for (int p = 0; p < panels.count; ++p) {
+      const int64_t panel = panels.number + (panels.pitch != 0 ? p : 0);
+      const T* at = static_cast<const T*>(from.packed) + (panel * groups + group) * kPanelColumns;
+      float* to = numbers + p * kPanelColumns;
       // A division for each block would take as long as its products.
-      left -= kRoundedBlock;
-      if (left == 0) {
-        ++group;
-        left = group_size;
+      int64_t left = group_size - first % group_size;
+      for (int64_t b = 0; b < count; ++b, to += pitch) {
+        // The loop reads the numbers of the next panel after these.
+        __builtin_prefetch(at + groups * kPanelColumns);
+        for (int v = 0; v < kIntVectors; ++v) store(to + v * L, load_numbers(at + v * L));
+        left -= kRoundedBlock;
+        if (left == 0) {
+          at += kPanelColumns;
+          left = group_size;
+        }
       }
     }
   }
