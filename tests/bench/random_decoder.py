@@ -1,6 +1,7 @@
 """Writes a GGUF file of a Llama with random weights, with the tokenizer of another file.
 
-  python tests/bench/random_decoder.py TOKENIZER.gguf OUT.gguf [--size 0.5b|1.2b] [--type BF16|Q4_0|Q8_0]
+  python tests/bench/random_decoder.py TOKENIZER.gguf OUT.gguf [--size 0.5b|1.2b]
+                                       [--type BF16|Q4_0|Q8_0]
 
 Needs gguf. Speed depends on the sizes alone, so tests/bench/language.py measures such a file as
 well as a published one. The blocks of 32 weights have a scale in f16 and codes of 4 or 8 bits;
