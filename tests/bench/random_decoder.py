@@ -1,9 +1,11 @@
 """Writes a GGUF file of a Llama with random weights, with the tokenizer of another file.
 
-  python tests/bench/random_decoder.py TOKENIZER.gguf OUT.gguf [--size 0.5b|1.2b] [--type Q4_0|Q8_0]
+  python tests/bench/random_decoder.py TOKENIZER.gguf OUT.gguf [--size 0.5b|1.2b]
+                                       [--type BF16|Q4_0|Q8_0]
 
 Needs gguf. Speed depends on the sizes alone, so tests/bench/language.py measures such a file as
-well as a published one. The blocks of 32 weights have a scale in f16 and codes of 4 or 8 bits."""
+well as a published one. The blocks of 32 weights have a scale in f16 and codes of 4 or 8 bits;
+weights of the type BF16 are plain numbers."""
 
 import argparse
 
@@ -13,8 +15,11 @@ import numpy
 # Layers, hidden size, size of the feed-forward layer, heads, heads of keys and values.
 SIZES = {"0.5b": (20, 1280, 5120, 20, 5), "1.2b": (16, 2048, 8192, 32, 8)}
 HEAD = 64
-# Bytes of the codes of a block, and a scale with which weights have a standard deviation of 0.02.
-BLOCKS = {"Q4_0": (16, 0.02 / 4.6), "Q8_0": (32, 0.02 / 73.9)}
+# The standard deviation of weights.
+DEVIATION = 0.02
+# Bytes of the codes of a block, and a scale with which weights have this standard deviation.
+BLOCKS = {"Q4_0": (16, DEVIATION / 4.6), "Q8_0": (32, DEVIATION / 73.9)}
+TYPES = ("BF16", *BLOCKS)
 
 
 class Writer:
@@ -29,11 +34,16 @@ class Writer:
       self.file.add_key_value(name, field.contents(), field.types[0], element)
 
   def weight(self, name, rows, columns):
+    kind = gguf.GGMLQuantizationType[self.kind]
+    if self.kind == "BF16":
+      values = self.random.standard_normal((rows, columns), numpy.float32) * DEVIATION
+      halves = (values.view(numpy.uint32) >> 16).astype(numpy.uint16).view(numpy.uint8)
+      self.file.add_tensor(name + ".weight", halves, raw_dtype=kind)
+      return
     size, scale = BLOCKS[self.kind]
     blocks = numpy.empty((rows, columns // 32, 2 + size), numpy.uint8)
     blocks[..., :2] = numpy.array([scale], numpy.float16).view(numpy.uint8)
     blocks[..., 2:] = self.random.integers(0, 256, (rows, columns // 32, size), numpy.uint8)
-    kind = gguf.GGMLQuantizationType[self.kind]
     self.file.add_tensor(name + ".weight", blocks.reshape(rows, -1), raw_dtype=kind)
 
   def norm(self, name, size):
@@ -53,7 +63,7 @@ def main():
   parser.add_argument("tokenizer")
   parser.add_argument("out")
   parser.add_argument("--size", choices=SIZES, default="1.2b")
-  parser.add_argument("--type", choices=BLOCKS, default="Q4_0")
+  parser.add_argument("--type", choices=TYPES, default="Q4_0")
   options = parser.parse_args()
   layers, hidden, inner, heads, key_heads = SIZES[options.size]
   source = gguf.GGUFReader(options.tokenizer)

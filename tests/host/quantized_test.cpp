@@ -56,38 +56,47 @@ T* elements(Call& call, size_t argument) {
 }
 
 TEST_F(Quantized, Linear) {
-  constexpr int64_t kN = 21, kK = 48, kGroup = 16, kGroups = kK / kGroup;
+  constexpr int64_t kN = 21;
+  struct Depth {
+    int bits;
+    int64_t k, group;
+  };
+  // One row is multiplied as ints if groups are multiples of 32.
+  constexpr Depth kDepths[] = {
+      {4, 48, 16}, {8, 48, 16}, {4, 1120, 32}, {8, 1120, 32}, {4, 192, 64}};
   for (const CpuSet& set : sets()) {
     use(set);
-    for (const int bits : {4, 8}) {
+    for (const Depth& depth : kDepths) {
+      const int bits = depth.bits;
+      const int64_t k = depth.k, group = depth.group, groups = k / group;
       for (const int64_t m : {int64_t{1}, int64_t{3}, int64_t{7}, int64_t{15}}) {
         Call call("husk::linear_quantized");
-        call.f32({m, kK})
-            .tensor(bits == 4 ? HUSK_U8 : HUSK_I8, {kN, bits == 4 ? kK / 2 : kK})
-            .f32({kN, kGroups})
-            .tensor(HUSK_I8, {kN, kGroups})
+        call.f32({m, k})
+            .tensor(bits == 4 ? HUSK_U8 : HUSK_I8, {kN, bits == 4 ? k / 2 : k})
+            .f32({kN, groups})
+            .tensor(HUSK_I8, {kN, groups})
             .none(3)
             .text("none")
             .number(bits)
-            .number(kGroup)
+            .number(group)
             .f32({m, kN});
         auto *a = elements<float>(call, 0), *scales = elements<float>(call, 2);
         auto* codes = elements<uint8_t>(call, 1);
         auto* zeros = elements<int8_t>(call, 3);
         std::uniform_real_distribution<float> floats(-1, 1);
         std::uniform_int_distribution<int> bytes(0, 255);
-        for (int64_t i = 0; i < m * kK; ++i) a[i] = floats(random);
-        for (int64_t i = 0; i < kN * kK * bits / 8; ++i)
+        for (int64_t i = 0; i < m * k; ++i) a[i] = floats(random);
+        for (int64_t i = 0; i < kN * k * bits / 8; ++i)
           codes[i] = static_cast<uint8_t>(bytes(random));
-        for (int64_t i = 0; i < kN * kGroups; ++i) {
+        for (int64_t i = 0; i < kN * groups; ++i) {
           scales[i] = floats(random);
           zeros[i] = static_cast<int8_t>(bytes(random) % 8);
         }
         const auto number = [&](int64_t j, int64_t i) {
-          const int code = bits == 4 ? (codes[j * kK / 2 + i / 2] >> (i % 2 * 4) & 15) - 8
-                                     : static_cast<int8_t>(codes[j * kK + i]);
-          const int64_t group = j * kGroups + i / kGroup;
-          return (code - zeros[group]) * static_cast<double>(scales[group]);
+          const int code = bits == 4 ? (codes[j * k / 2 + i / 2] >> (i % 2 * 4) & 15) - 8
+                                     : static_cast<int8_t>(codes[j * k + i]);
+          const int64_t at = j * groups + i / group;
+          return (code - zeros[at]) * static_cast<double>(scales[at]);
         };
         for (const bool packed : {false, true}) {
           run(call, packed ? std::vector<uint32_t>{1, 2, 3} : std::vector<uint32_t>{});
@@ -95,12 +104,13 @@ TEST_F(Quantized, Linear) {
           for (int64_t r = 0; r < m; ++r) {
             for (int64_t j = 0; j < kN; ++j) {
               double sum = 0, size = 0;
-              for (int64_t i = 0; i < kK; ++i) {
-                sum += a[r * kK + i] * number(j, i);
-                size += std::fabs(a[r * kK + i] * number(j, i));
+              for (int64_t i = 0; i < k; ++i) {
+                sum += a[r * k + i] * number(j, i);
+                size += std::fabs(a[r * k + i] * number(j, i));
               }
               ASSERT_NEAR(out[r * kN + j], sum, size * 1e-6)
-                  << set.name << ": " << bits << " bits, " << m << " rows, packed: " << packed;
+                  << set.name << ": " << bits << " bits, " << k << " deep, " << m
+                  << " rows, packed: " << packed;
             }
           }
         }

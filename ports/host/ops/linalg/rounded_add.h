@@ -73,27 +73,51 @@ struct RoundedPanels {
 struct BlockNumbers {
   alignas(64) float numbers[kScaledBlocks * kRoundedPanels * kPanelColumns];
 
-  __attribute__((noinline)) void read(const GroupNumbers& from, int64_t groups, int64_t group_size,
-                                      const RoundedPanels& panels, int64_t first, int64_t count) {
+  void read(const GroupNumbers& from, int64_t groups, int64_t group_size,
+            const RoundedPanels& panels, int64_t first, int64_t count) {
+    switch (from.dtype) {
+      case HUSK_F32: return read_as<float>(from, groups, group_size, panels, first, count);
+      case HUSK_F16: return read_as<Half>(from, groups, group_size, panels, first, count);
+      case HUSK_BF16: return read_as<BFloat16>(from, groups, group_size, panels, first, count);
+      case HUSK_I8: return read_as<int8_t>(from, groups, group_size, panels, first, count);
+      case HUSK_U8: return read_as<uint8_t>(from, groups, group_size, panels, first, count);
+      default: return read_as<int32_t>(from, groups, group_size, panels, first, count);
+    }
+  }
+
+ private:
+  template <class T>
+  static Vector<float> load_numbers(const T* from) {
+    if constexpr (std::is_integral_v<T>) {
+      Vector<float> v = {};
+      for (int lane = 0; lane < kLaneCount<float>; ++lane) v[lane] = static_cast<float>(from[lane]);
+      return v;
+    } else {
+      return load(from);
+    }
+  }
+
+  template <class T>
+  __attribute__((noinline)) void read_as(const GroupNumbers& from, int64_t groups,
+                                         int64_t group_size, const RoundedPanels& panels,
+                                         int64_t first, int64_t count) {
     constexpr int L = kLaneCount<float>;
-    float* to = numbers;
-    const int64_t size = from.dtype == HUSK_F32 || from.dtype == HUSK_I32 ? 4 : 2;
-    int64_t group = first / group_size, left = group_size - first % group_size;
-    for (int64_t b = 0; b < count; ++b) {
-      for (int p = 0; p < panels.count; ++p) {
-        const int64_t panel = panels.number + (panels.pitch != 0 ? p : 0),
-                      at = (panel * groups + group) * kPanelColumns;
-        // The loop reads the numbers of the next panel after these.
-        __builtin_prefetch(static_cast<const char*>(from.packed) +
-                           (at + groups * kPanelColumns) * size);
-        for (int v = 0; v < kIntVectors; ++v, to += L)
-          store(to, group_numbers(from.dtype, from.packed, at + v * L));
-      }
+    const int64_t pitch = panels.count * kPanelColumns, group = first / group_size;
+    for (int p = 0; p < panels.count; ++p) {
+      const int64_t panel = panels.number + (panels.pitch != 0 ? p : 0);
+      const T* at = static_cast<const T*>(from.packed) + (panel * groups + group) * kPanelColumns;
+      float* to = numbers + p * kPanelColumns;
       // A division for each block would take as long as its products.
-      left -= kRoundedBlock;
-      if (left == 0) {
-        ++group;
-        left = group_size;
+      int64_t left = group_size - first % group_size;
+      for (int64_t b = 0; b < count; ++b, to += pitch) {
+        // The loop reads the numbers of the next panel after these.
+        __builtin_prefetch(at + groups * kPanelColumns);
+        for (int v = 0; v < kIntVectors; ++v) store(to + v * L, load_numbers(at + v * L));
+        left -= kRoundedBlock;
+        if (left == 0) {
+          at += kPanelColumns;
+          left = group_size;
+        }
       }
     }
   }
@@ -157,22 +181,42 @@ inline void add_block(const Codes& codes, const uint32_t* words, int64_t pitch, 
   }
 }
 
-// Adds R rows times `blocks` blocks of P panels to sums.
-template <class Codes, int R, int P>
+// The sums of R slices of a row as one number, in steps of the second slice.
+template <int R>
+inline Vector<float> join_slices(IntVector first, IntVector second, IntVector third,
+                                 IntVector fourth) {
+  static_assert(R == 3 || R == 4);
+  const auto numbers = [](IntVector ints) { return __builtin_convertvector(ints, Vector<float>); };
+  Vector<float> sum = numbers(join_ints(first, second));
+  if constexpr (R == 3)
+    add_product(sum, numbers(third), all_lanes(1.0f / kSliceSteps));
+  else
+    add_product(sum, numbers(join_ints(third, fourth)),
+                all_lanes(1.0f / (kSliceSteps * kSliceSteps)));
+  return sum;
+}
+
+// Adds R rows, or R slices of one row, times `blocks` blocks of P panels to sums.
+template <class Codes, int R, int P, bool AreSlices>
 __attribute__((noinline)) void add_blocks(int32_t flipped, const uint32_t* words, int64_t pitch,
                                           const float* scales, int64_t blocks, const int8_t* ints,
                                           int64_t row_pitch, const float* steps,
                                           const int32_t* starts, int64_t block_pitch, float* sums) {
   constexpr int L = kLaneCount<float>, V = kIntVectors, C = P * V,
-                kWords = static_cast<int>(kRoundedBlock) / 4 / Codes::kHalves;
+                kWords = static_cast<int>(kRoundedBlock) / 4 / Codes::kHalves,
+                kTotals = AreSlices ? 1 : R;
   const Codes codes(flipped);
-  Vector<float> total[R][C] = {};
+  Vector<float> total[kTotals][C] = {};
   for (int64_t b = 0; b < blocks; ++b) {
     IntVector sum[R][C];
     HUSK_UNROLL
     for (int r = 0; r < R; ++r) {
+      // The last slice of a pair has the start of both.
+      const int32_t start = !AreSlices                 ? starts[r * block_pitch + b]
+                            : r % 2 == 1 || r == R - 1 ? starts[r / 2 * block_pitch + b]
+                                                       : 0;
       HUSK_UNROLL
-      for (int c = 0; c < C; ++c) sum[r][c] = starts[r * block_pitch + b] - IntVector{};
+      for (int c = 0; c < C; ++c) sum[r][c] = start - IntVector{};
     }
     add_block(codes, words, pitch, ints, row_pitch, sum);
     words += kWords * kPanelColumns;
@@ -180,15 +224,20 @@ __attribute__((noinline)) void add_blocks(int32_t flipped, const uint32_t* words
     HUSK_UNROLL
     for (int c = 0; c < C; ++c) {
       const Vector<float> scale = load(scales + c * L);
-      HUSK_UNROLL
-      for (int r = 0; r < R; ++r)
-        add_product(total[r][c], __builtin_convertvector(sum[r][c], Vector<float>),
-                    scale * all_lanes(steps[r * block_pitch + b]));
+      if constexpr (AreSlices) {
+        add_product(total[0][c], join_slices<R>(sum[0][c], sum[1][c], sum[2][c], sum[R - 1][c]),
+                    scale * all_lanes(steps[b]));
+      } else {
+        HUSK_UNROLL
+        for (int r = 0; r < R; ++r)
+          add_product(total[r][c], __builtin_convertvector(sum[r][c], Vector<float>),
+                      scale * all_lanes(steps[r * block_pitch + b]));
+      }
     }
     scales += C * L;
   }
   HUSK_UNROLL
-  for (int r = 0; r < R; ++r) {
+  for (int r = 0; r < kTotals; ++r) {
     HUSK_UNROLL
     for (int c = 0; c < C; ++c) {
       float* to = sums + r * kRoundedPitch + c * L;
@@ -217,14 +266,11 @@ using AddBlocks = void (*)(int32_t flipped, const uint32_t* words, int64_t pitch
                            int64_t row_pitch, const float* steps, const int32_t* starts,
                            int64_t block_pitch, float* sums);
 template <class Codes>
-AddBlocks add_of(int64_t rows) {
-  switch (rows) {
-    case 1: return add_blocks<Codes, 1, 1>;
-    case 3: return add_blocks<Codes, 3, 1>;
-    case 2:
-    case 4: return add_blocks<Codes, 4, 1>;
-    default: return add_blocks<Codes, 4, kRoundedPanels>;
-  }
+AddBlocks add_of(int64_t rows, bool are_slices) {
+  if (are_slices) return rows == 3 ? add_blocks<Codes, 3, 1, true> : add_blocks<Codes, 4, 1, true>;
+  if (rows == 1) return add_blocks<Codes, 1, 1, false>;
+  return rows <= kRoundedAtOnce ? add_blocks<Codes, 4, 1, false>
+                                : add_blocks<Codes, 4, kRoundedPanels, false>;
 }
 
 // Instructions take unsigned codes if kIntShift is not 0.
@@ -235,11 +281,9 @@ constexpr bool kTakesUnsigned = kIntShift != 0;
   constexpr int kMany = static_cast<int>(kRoundedAtOnce);
   const bool are_nibbles = p.b.format.bits == 4;
   // The codes of few rows are read once, in the order of memory.
-  const int rows_at_once = count == 1   ? 1
-                           : count == 3 ? 3
-                                        : kMany,
-            at_once = count <= kMany ? 1 : kRoundedPanels;
-  const auto add = are_nibbles ? add_of<RoundedNibbles>(count) : add_of<RoundedBytes>(count);
+  const int rows_at_once = count == 1 ? 1 : kMany, at_once = count <= kMany ? 1 : kRoundedPanels;
+  const auto add = are_nibbles ? add_of<RoundedNibbles>(count, rows.are_slices)
+                               : add_of<RoundedBytes>(count, rows.are_slices);
   const bool is_flipped = (p.b.format.dtype == HUSK_U8) != kTakesUnsigned;
   const int32_t flipped = is_flipped ? static_cast<int32_t>(0x80808080u) : 0;
   const Quantization& q = *p.b.quantization;
@@ -263,7 +307,7 @@ constexpr bool kTakesUnsigned = kIntShift != 0;
             rows.ints + r * rows.pitch + first * kRoundedBlock, rows.pitch, rows.steps + at,
             rows.starts + at, rows.blocks, rows.sums + r * kRoundedPitch + j);
       }
-      for (int64_t r = 0; q.zeros.data && r < count; ++r) {
+      for (int64_t r = 0; q.zeros.data && r < (rows.are_slices ? 1 : count); ++r) {
         const int64_t at = r * rows.blocks + first;
         subtract_zeros(scales, zeros, blocks, at_once * kIntVectors, rows.steps + at,
                        rows.int_sums + at, rows.sums + r * kRoundedPitch + j);

@@ -104,7 +104,8 @@ inline float slice_block(Vector<float> (&values)[kBlockVectors], int64_t slices,
       const RoundedInts ints = nearest_ints(values[i], one);
       stored.store(ints, to + slice * pitch + i * kLaneCount<float>);
       // A rest is at most 1/2, so that the next slice has ints up to 64.
-      values[i] = (values[i] - __builtin_convertvector(ints, Vector<float>)) * 128.0f;
+      values[i] = (values[i] - __builtin_convertvector(ints, Vector<float>)) *
+                  static_cast<float>(kSliceSteps);
     }
     sums[slice] = stored.total();
   }
@@ -166,14 +167,17 @@ bool slice_row(const Product& p, const RoundedSlice& slice, int32_t shift,
     Vector<float> values[kBlockVectors];
     load_block(a + b * kRoundedBlock * p.a.column, p.a.column, values);
     int32_t sums[kMostSlices];
-    float step = slice_block(values, kSlicesOf<S>, rows.pitch, rows.ints + b * kRoundedBlock, sums);
+    const float step = slice_block(values, kSlicesOf<S>, rows.pitch, rows.ints + b * kRoundedBlock,
+                                   sums);
     is_finite = is_finite && step == step;
-    for (int64_t r = 0; r < kSlicesOf<S>; ++r, step *= 0x1p-7f) {
-      const int64_t at = r * rows.blocks + b;
-      rows.steps[at] = step;
-      rows.int_sums[at] = static_cast<float>(sums[r]);
-      rows.starts[at] = -shift * sums[r];
-    }
+    const int32_t first = join_ints(sums[0], sums[1]),
+                  others = kSlicesOf<S> == 3 ? sums[2] : join_ints(sums[2], sums[3]);
+    constexpr float kFactor = kSlicesOf<S> == 3 ? 1.0f / kSliceSteps
+                                                : 1.0f / (kSliceSteps * kSliceSteps);
+    rows.steps[b] = step * (1.0f / kSliceSteps);
+    rows.int_sums[b] = static_cast<float>(first) + static_cast<float>(others) * kFactor;
+    rows.starts[b] = -shift * first;
+    rows.starts[rows.blocks + b] = -shift * others;
   }
   return is_finite;
 }
@@ -214,7 +218,8 @@ bool run_rounded(const Product& p, const RoundedAdd& add, bool are_slices, const
     for (int64_t d = 0; d < p.k; d += depth) {
       const RoundedSlice slice = {d, smaller(depth, p.k - d)};
       if (p.cancellation->ends(p.m * columns * slice.depth / 64)) return true;
-      const RoundedRows rows = lay_out_rows(p, count, slice.depth);
+      RoundedRows rows = lay_out_rows(p, count, slice.depth);
+      rows.are_slices = are_slices;
       if (!is_one_slice || !ready || ready != p.a.data) {
         if (!are_slices)
           round_rows<S>(p, slice, shift, rows);
@@ -229,8 +234,6 @@ bool run_rounded(const Product& p, const RoundedAdd& add, bool are_slices, const
             sizeof(float) * static_cast<size_t>((count + kRoundedAtOnce - 1) * kRoundedPitch));
       add.add(p, slice, p.b.packed.column + j, columns, count, rows);
     }
-    for (int64_t r = 1; are_slices && r < count; ++r)
-      for (int64_t c = 0; c < columns; ++c) sums[c] += sums[r * kRoundedPitch + c];
     store_sums<float, S>(p, sums, kRoundedPitch, 0, j, p.m, columns);
   }
   return true;

@@ -15,6 +15,7 @@ constexpr int64_t kRoundedBlock = 32;
 // of the one before: 3 for f16 and bf16, which lose up to 2^-21 of the largest element of a block,
 // less than the rounding of a result, and 4 for f32, which lose up to 2^-28.
 constexpr int64_t kMostSlices = 4;
+constexpr int32_t kSliceSteps = 128;
 
 constexpr int64_t kMostRoundedRows = 216;     // rows that are rounded at a time
 constexpr int64_t kMostRoundedDepth = 16384;  // elements of a slice
@@ -30,7 +31,12 @@ struct RoundedSlice {
 
 // Rounded rows of a slice in scratch memory, of which the last few may be of zeros, so that
 // kRoundedAtOnce divides their number; and the sums of a block of columns.
+//
+// Slices of one row have numbers together, those of row 0, which count steps of the second slice;
+// `starts` has a row for the first two slices and one for the others. A pair of slices has the sum
+// join_ints().
 struct RoundedRows {
+  bool are_slices;
   int64_t pitch;   // ints from row to row
   int64_t blocks;  // of a row
   int8_t* ints;
@@ -44,6 +50,12 @@ struct RoundedRows {
 
 // Kernels that are compiled for several sets of features use what is in the unnamed namespace.
 namespace {
+
+// The sum of a slice and of the next one, in steps of the next one.
+template <class Ints>
+constexpr Ints join_ints(Ints slice, Ints next) {
+  return slice * kSliceSteps + next;
+}
 
 constexpr int64_t rounded_depth(int64_t k) { return k < kMostRoundedDepth ? k : kMostRoundedDepth; }
 // Rows that lie 2^n bytes apart would share lines of the first-level cache.

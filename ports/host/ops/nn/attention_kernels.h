@@ -69,6 +69,9 @@ struct AttentionPart {
     int64_t row, column;
   };
   Block key{}, value{};
+  // The keys of the block that follows, which are only fetched; none for codes and at the end.
+  Block next_key{};
+  int64_t next_keys = 0;
   int64_t packed_keys = 0;  // the keys of the block that is packed
 
   AttentionPart(const Attention& attention, int64_t part, AttentionBuffers<T>& buffers,
@@ -150,6 +153,10 @@ struct AttentionPart {
       if (cancellation.ends(rows * keys)) return;
       key = block_of(a.key, start, keys, a.width, b.key_numbers);
       value = block_of(a.value, start, keys, a.value_width, b.value_numbers);
+      const int64_t after = start + keys;
+      next_keys = a.key_scales || after == end ? 0 : smaller(block, end - after);
+      if (next_keys > 0 && a.table) next_keys = smaller(next_keys, a.page);
+      if (next_keys > 0) next_key = {key_at<K>(a.key, after), a.key.strides[2], a.key.strides[3]};
       if (few) {
         switch (rows) {
           case 1: add_few<1>(start, keys); break;
@@ -404,11 +411,14 @@ struct AttentionPart {
   template <int R>
   void add_few(int64_t start, int64_t keys) {
     for (int64_t i = 0; i < R * kMaxKeys; i += L) store(b.scores + i, Vector<T>{});
-    constexpr int64_t kStep = 16;
+    // Memory is read while sums are computed: values during the scores, and the next keys during
+    // the sums of values. A step has as many keys as add_columns() multiplies at once.
+    constexpr int64_t kStep = R <= 2 ? 8 : 4, kKeysAhead = 16;
     for (int64_t j = 0; j < keys; j += kStep) {
       const int64_t count = smaller(kStep, keys - j);
       if (!a.key_scales) {
-        fetch_rows(key, j + kStep, smaller(kStep, keys - j - count), a.width);
+        if (start == 0 && j + kKeysAhead < keys)
+          fetch_rows(key, j + kKeysAhead, smaller(kStep, keys - j - kKeysAhead), a.width);
         fetch_rows(value, j, count, a.value_width);
       }
       add_columns<T, T, T, K, R>(b.query, kMaxHeadWidth, key.data + j * key.row, key.row, a.width,
@@ -423,8 +433,11 @@ struct AttentionPart {
       T* out = b.out + i * pitch;
       for (int64_t c = 0; c < pitch; c += L) store(out + c, load(out + c) * b.shrink[i]);
     }
-    add_rows<T, T, T, K, R>(b.scores, kMaxKeys, value.data, value.row, keys, a.value_width, b.out,
-                            pitch);
+    for (int64_t j = 0; j < keys; j += kStep) {
+      if (j < next_keys) fetch_rows(next_key, j, smaller(kStep, next_keys - j), a.width);
+      add_rows<T, T, T, K, R>(b.scores + j, kMaxKeys, value.data + j * value.row, value.row,
+                              smaller(kStep, keys - j), a.value_width, b.out, pitch);
+    }
   }
 
   template <class E>
