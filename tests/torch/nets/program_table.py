@@ -230,7 +230,9 @@ def all_outcomes(names, options, programs, refused):
     with tempfile.TemporaryDirectory(prefix="programs-") as folder:
       path = pathlib.Path(folder)
       yield in_a_child(
-        lambda name=name, path=path: outcome(name, programs[name], refused.get(name), options, path),
+        lambda name=name, path=path: outcome(
+          name, programs[name], refused.get(name), options, path
+        ),
         options.limit,
       )
 

@@ -192,8 +192,8 @@ TARGETS = {"host": on_host, "fake": on_fake}
 
 def without_a_gpu():
   """Lets torch take a machine for one without a GPU, which no export needs. Driver calls fail in the
-  children of a process that has asked the driver for GPUs, and torch's fake mode asks it in C++
-  (`_ensureCUDADeviceGuardSet`) when Python knows of none. So the driver is told to show none."""
+  children of a process that has asked the driver for GPUs. torch's fake mode asks it, in C++
+  (`_ensureCUDADeviceGuardSet`), if Python knows of none. So the driver is told to show none."""
   import torch
 
   os.environ["CUDA_VISIBLE_DEVICES"] = ""  # read by the driver when it is first asked
