@@ -178,12 +178,14 @@ def uncompiled():
       return compiled_call(self, name, call_args, *rest)
     return hir.KernelCall(self.prefix + name, (1, 1, 1), [])
 
-  before = CudaKernels.define_kernel
+  before, compiling = CudaKernels.define_kernel, CudaKernels.compiling
   CudaKernels.define_kernel, CudaKernels.call_kernel = define, call
+  CudaKernels.compiling = hir.Backend.compiling
   try:
     yield
   finally:
     CudaKernels.define_kernel, CudaKernels.call_kernel = before, compiled_call
+    CudaKernels.compiling = compiling
 
 
 def outcome(op, options, folder):

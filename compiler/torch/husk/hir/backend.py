@@ -5,8 +5,9 @@ target.
 through this interface.
 """
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import sympy
@@ -125,6 +126,13 @@ class Backend(Protocol):
   def begin_function(self) -> None:
     """Forgets the names of kernels, which are Inductor's and begin anew in every function."""
     ...
+
+  def compiling(
+    self, definitions: Iterable[tuple[str, str]]
+  ) -> contextlib.AbstractContextManager[None]:
+    """A context for the calls of `define_kernel` with these names and bodies, in which kernels may
+    be compiled before they are defined."""
+    return contextlib.nullcontext()
 
   def define_kernel(self, name: str, body: str, metadata: str | None = None) -> None:
     """Compiles the kernel of a KernelDefinitionLine."""

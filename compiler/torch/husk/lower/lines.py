@@ -82,9 +82,15 @@ class LineVisitor:
 
   def visit(self, lines: Iterable[Line]) -> None:
     lines = list(lines)
-    for line in lines:
-      if not _is_ignored(line):
-        self._visit(line, lines)
+    definitions = [
+      (line.kernel_name, line.kernel_body)
+      for line in lines
+      if type(line).__name__ == "KernelDefinitionLine"
+    ]
+    with self.body.backend.compiling(definitions):
+      for line in lines:
+        if not _is_ignored(line):
+          self._visit(line, lines)
 
   def _visit(self, line: Line, lines: Sequence[Line]) -> None:
     method: Callable[[Line], None] = getattr(self, f"visit_{type(line).__name__}", _refuse)
