@@ -191,8 +191,8 @@ TARGETS = {"host": on_host, "fake": on_fake}
 
 
 def without_a_gpu():
-  """Lets torch take a machine for one without a GPU, which no export needs. Driver calls fail in the
-  children of a process that has asked the driver for GPUs. torch's fake mode asks it, in C++
+  """Lets torch take a machine for one without a GPU, which no export needs. The driver's calls fail
+  in the children of a process that has asked it for GPUs. torch's fake mode asks it, in C++
   (`_ensureCUDADeviceGuardSet`), if Python knows of none. So the driver is told to show none."""
   import torch
 

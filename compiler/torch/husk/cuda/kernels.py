@@ -206,7 +206,7 @@ class CudaKernels(Backend):
     return self.texts.index(line) + 1
 
   @contextlib.contextmanager
-  def compiling(self, definitions: Iterable[tuple[str, str]]) -> Iterator[None]:
+  def compiling_ahead(self, definitions: Iterable[tuple[str, str]]) -> Iterator[None]:
     with ahead.threads() as pool:
       if pool is not None and not self.tuning.measures:
         for name, body in definitions:

@@ -127,7 +127,7 @@ class Backend(Protocol):
     """Forgets the names of kernels, which are Inductor's and begin anew in every function."""
     ...
 
-  def compiling(
+  def compiling_ahead(
     self, definitions: Iterable[tuple[str, str]]
   ) -> contextlib.AbstractContextManager[None]:
     """A context for the calls of `define_kernel` with these names and bodies, in which kernels may

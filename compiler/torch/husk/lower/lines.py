@@ -87,7 +87,7 @@ class LineVisitor:
       for line in lines
       if type(line).__name__ == "KernelDefinitionLine"
     ]
-    with self.body.backend.compiling(definitions):
+    with self.body.backend.compiling_ahead(definitions):
       for line in lines:
         if not _is_ignored(line):
           self._visit(line, lines)
