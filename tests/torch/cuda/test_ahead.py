@@ -67,16 +67,34 @@ def test_a_program_does_not_depend_on_threads(tmp_path, monkeypatch, compiled_by
   assert threaded >= 5 and together > threaded, counts  # one with asserts is not
 
 
-def test_an_error_of_a_thread_is_that_of_the_kernel(tmp_path, monkeypatch):
-  def failing(tuner, config):
-    raise RuntimeError(f"planted in {threading.current_thread().name}")
+@pytest.fixture
+def failing(monkeypatch):
+  """The names of threads begin with one of these: what they compile fails."""
+  beginnings, real = [], triton_heuristics.CachingAutotuner._precompile_config
+
+  def compiling(tuner, config):
+    if threading.current_thread().name.startswith(tuple(beginnings)):
+      raise SystemError("planted")
+    return real(tuner, config)
 
   processors(monkeypatch, 4)
-  monkeypatch.setattr(triton_heuristics.CachingAutotuner, "_precompile_config", failing)
-  text = (
-    r"Triton cannot compile the kernel triton_\w+ for NVIDIA H200: RuntimeError: planted in husk-k"
-  )
+  monkeypatch.setattr(triton_heuristics.CachingAutotuner, "_precompile_config", compiling)
+  return beginnings
+
+
+def test_what_threads_fail_at_is_compiled_again(tmp_path, failing):
+  programs = []
+  for beginning in ("none", "husk-kernels"):
+    failing[:] = [beginning]
+    folder = tmp_path / beginning
+    husk.write(Several(), inputs(), folder, targets=(TARGET,), progress=False)
+    programs.append(files(folder))
+  assert programs[0] == programs[1]
+
+
+def test_an_error_is_that_of_the_kernel(tmp_path, failing):
+  failing[:] = [""]
+  text = r"Triton cannot compile the kernel triton_\w+ for NVIDIA H200: SystemError: planted"
   with pytest.raises(husk.CompileError, match=text) as found:
     husk.write(Several(), inputs(), tmp_path, targets=(TARGET,), progress=False)
   assert "test_ahead.py" in str(found.value)
-  assert not [one for one in threading.enumerate() if one.name.startswith("husk-kernels")]

@@ -178,14 +178,14 @@ def uncompiled():
       return compiled_call(self, name, call_args, *rest)
     return hir.KernelCall(self.prefix + name, (1, 1, 1), [])
 
-  before, compiling = CudaKernels.define_kernel, CudaKernels.compiling_ahead
+  before, ahead = CudaKernels.define_kernel, CudaKernels.compile_ahead
   CudaKernels.define_kernel, CudaKernels.call_kernel = define, call
-  CudaKernels.compiling_ahead = hir.Backend.compiling_ahead
+  CudaKernels.compile_ahead = hir.Backend.compile_ahead
   try:
     yield
   finally:
     CudaKernels.define_kernel, CudaKernels.call_kernel = before, compiled_call
-    CudaKernels.compiling_ahead = compiling
+    CudaKernels.compile_ahead = ahead
 
 
 def outcome(op, options, folder):

@@ -2,7 +2,9 @@
 
 Triton's passes, LLVM and the assembler, where most of the time goes, do not hold Python's lock, so
 the kernels of a program are compiled at the same time. What threads return is what the thread of
-the export would have computed itself, so a program does not depend on them."""
+the export would have computed itself, so a program does not depend on them. It compiles itself what
+they fail at, when they have ended: `ast.parse` of Python before 3.11.5 may fail while another
+thread parses (https://github.com/python/cpython/issues/106905)."""
 
 from __future__ import annotations
 
@@ -29,6 +31,10 @@ class Started:
   configs: Sequence[Config]
   result: Future[Any]
 
+  @property
+  def succeeded(self) -> bool:
+    return self.result.done() and not self.result.cancelled() and not self.result.exception()
+
 
 class Pool:
   """Threads that see the context variables of the thread that submits work."""
@@ -42,14 +48,11 @@ class Pool:
 
 @contextlib.contextmanager
 def threads() -> Iterator[Pool | None]:
-  """Yields threads, or None on a machine with one processor. At its end no thread is left: what
-  threads compile depends on what is replaced in PyTorch meanwhile."""
+  """Yields threads, or None on a machine with one processor. Waits for them at its end."""
   count = min(_MOST, len(os.sched_getaffinity(0)))
   if count == 1:
     yield None
     return
   executor = ThreadPoolExecutor(count, thread_name_prefix="husk-kernels")
-  try:
+  with executor:
     yield Pool(executor)
-  finally:
-    executor.shutdown(wait=True, cancel_futures=True)

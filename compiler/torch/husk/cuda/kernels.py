@@ -205,17 +205,14 @@ class CudaKernels(Backend):
       self.texts.append(line)
     return self.texts.index(line) + 1
 
-  @contextlib.contextmanager
-  def compiling_ahead(self, definitions: Iterable[tuple[str, str]]) -> Iterator[None]:
+  def compile_ahead(self, definitions: Iterable[tuple[str, str]]) -> None:
     with ahead.threads() as pool:
-      if pool is not None and not self.tuning.measures:
-        for name, body in definitions:
-          with contextlib.suppress(Exception):  # which define_kernel raises in its turn
-            self._start(pool, name, body)
-      try:
-        yield
-      finally:
-        self._started.clear()
+      if pool is None or self.tuning.measures:
+        return
+      for name, body in definitions:
+        with contextlib.suppress(Exception):  # which define_kernel raises in its turn
+          self._start(pool, name, body)
+    self._started = {key: one for key, one in self._started.items() if one.succeeded}
 
   def _start(self, pool: ahead.Pool, name: str, body: str) -> None:
     """Has a thread compile a kernel as `_define` will. The source of one with asserts depends on

@@ -5,7 +5,6 @@ target.
 through this interface.
 """
 
-import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
@@ -127,12 +126,9 @@ class Backend(Protocol):
     """Forgets the names of kernels, which are Inductor's and begin anew in every function."""
     ...
 
-  def compiling_ahead(
-    self, definitions: Iterable[tuple[str, str]]
-  ) -> contextlib.AbstractContextManager[None]:
-    """A context for the calls of `define_kernel` with these names and bodies, in which kernels may
-    be compiled before they are defined."""
-    return contextlib.nullcontext()
+  def compile_ahead(self, definitions: Iterable[tuple[str, str]]) -> None:
+    """Is called before `define_kernel` is, with the same names and bodies: a backend may compile
+    several kernels at once."""
 
   def define_kernel(self, name: str, body: str, metadata: str | None = None) -> None:
     """Compiles the kernel of a KernelDefinitionLine."""

@@ -87,10 +87,10 @@ class LineVisitor:
       for line in lines
       if type(line).__name__ == "KernelDefinitionLine"
     ]
-    with self.body.backend.compiling_ahead(definitions):
-      for line in lines:
-        if not _is_ignored(line):
-          self._visit(line, lines)
+    self.body.backend.compile_ahead(definitions)
+    for line in lines:
+      if not _is_ignored(line):
+        self._visit(line, lines)
 
   def _visit(self, line: Line, lines: Sequence[Line]) -> None:
     method: Callable[[Line], None] = getattr(self, f"visit_{type(line).__name__}", _refuse)
