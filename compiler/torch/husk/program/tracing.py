@@ -127,6 +127,13 @@ def traced(
       logging.getLogger("husk").warning("%s", remark)
     return program
   failed = errors[0]
+  if _LOST in str(failed):
+    raise CompileError(
+      "torch.export cannot trace the model: it loses the result of an operator that a gradient "
+      "inside the model reads, such as that of exp, tanh, softmax or sqrt",
+      "write the gradient as a formula, or operators whose gradients read arguments alone, such as "
+      "x ** 0.5 for x.sqrt()",
+    ) from failed
   if type(failed) is AssertionError:  # by which torch checks itself, and not the model
     package = os.path.dirname(torch.__file__)
     frames = traceback.extract_tb(failed.__traceback__)
@@ -137,6 +144,9 @@ def traced(
     ) from failed
   raise failed
 
+
+# What torch.export says of a tensor that it has computed and whose node it does not find.
+_LOST = "fake tensor in the exported program constant's list"
 
 _HUSK = str(pathlib.Path(__file__).resolve().parents[1])
 _REMEDY = (
