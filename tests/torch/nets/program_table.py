@@ -262,6 +262,7 @@ def main(text, programs, refused):
   warnings.simplefilter("ignore")
   logging.disable(logging.ERROR)
   torch.set_num_threads(1)
+  torch.backends.cudnn.allow_tf32 = False  # the expected results are those of a CPU
   begin, step = map(int, options.part.split("/"))
   names = list(programs)[begin::step]
   if options.only:
