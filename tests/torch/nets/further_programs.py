@@ -156,15 +156,15 @@ def forces_of_a_potential():
     def __init__(self):
       super().__init__()
       self.kinds = nn.Embedding(5, 4)
-      self.net = nn.Sequential(nn.Linear(8 + 4, 16), nn.SiLU(), nn.Linear(16, 1))
+      self.net = nn.Sequential(nn.Linear(8 + 4, 16), nn.LayerNorm(16), nn.Tanh(), nn.Linear(16, 1))
 
     def forward(self, places, kinds):
       with torch.enable_grad():
         places = places.detach().requires_grad_()
         apart = places[:, None] - places[None]
-        distance = (apart.square().sum(-1) + torch.eye(places.shape[0])) ** 0.5
+        distance = (apart.square().sum(-1) + torch.eye(places.shape[0])).sqrt()
         centres = torch.linspace(0.5, 4, 8)
-        radial = 1 / (1 + 4 * (distance[..., None] - centres).square())
+        radial = (-2 * (distance[..., None] - centres).square()).exp()
         cut = 0.5 * (torch.cos(distance.clamp(max=5) * torch.pi / 5) + 1)
         weights = (cut * (1 - torch.eye(places.shape[0])))[..., None]
         features = torch.cat(((radial * weights).sum(1), self.kinds(kinds)), -1)
