@@ -17,7 +17,7 @@ from .replace import replaced
 @contextlib.contextmanager
 def traced() -> Iterator[None]:
   """While open, torch.export traces gradients."""
-  from torch._subclasses import FakeTensor
+  from torch._subclasses.fake_tensor import FakeTensor
   from torch.fx.experimental import proxy_tensor
 
   fetch, call = proxy_tensor.fetch_object_proxy, proxy_tensor.proxy_call
