@@ -205,9 +205,11 @@ class CudaKernels(Backend):
       self.texts.append(line)
     return self.texts.index(line) + 1
 
-  def compile_ahead(self, definitions: Iterable[tuple[str, str]]) -> None:
+  def compile_ahead(self, definitions: Sequence[tuple[str, str]]) -> None:
+    if len(definitions) < 2 or self.tuning.measures:
+      return
     with ahead.threads() as pool:
-      if pool is None or self.tuning.measures:
+      if pool is None:
         return
       for name, body in definitions:
         with contextlib.suppress(Exception):  # which define_kernel raises in its turn

@@ -6,7 +6,7 @@ through this interface.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import sympy
@@ -126,7 +126,7 @@ class Backend(Protocol):
     """Forgets the names of kernels, which are Inductor's and begin anew in every function."""
     ...
 
-  def compile_ahead(self, definitions: Iterable[tuple[str, str]]) -> None:
+  def compile_ahead(self, definitions: Sequence[tuple[str, str]]) -> None:
     """Is called before `define_kernel` is, with the same names and bodies: a backend may compile
     several kernels at once."""
 
