@@ -67,6 +67,28 @@ def test_warnings_of_loggers_of_torch_go_to_the_log(tmp_path, monkeypatch):
   assert kept == "torch.utils._sympy.interp: failed while executing pow\n"
 
 
+class Misshapen(torch.nn.Module):
+  def forward(self, x):
+    return x.reshape(2, 7, 3)
+
+
+@pytest.mark.parametrize("logger", ("torch", "torch.export"))
+@pytest.mark.parametrize("strict", (None, True))
+def test_errors_that_torch_logs_when_it_refuses_a_model_go_to_the_log(
+  tmp_path, monkeypatch, logger, strict
+):
+  """The exception says them to the caller. Some packages of torch have handlers of their own."""
+  shown = io.StringIO()
+  handlers = [*logging.getLogger(logger).handlers, logging.StreamHandler(shown)]
+  monkeypatch.setattr(logging.getLogger(logger), "handlers", handlers)
+  monkeypatch.setattr(logging.getLogger("torch.export"), "propagate", True)
+  with pytest.raises(RuntimeError, match="invalid for input of size 12"):
+    husk.write(Misshapen(), (torch.ones(2, 6),), tmp_path, targets=("host:avx2",), strict=strict)
+  assert not shown.getvalue()
+  if strict:  # else that is a second attempt, of which nothing is kept
+    assert "always_classified is unsupported" in (tmp_path / prints.NAME).read_text()
+
+
 def test_without_an_export_prints_are_shown(capfd):
   with prints.kept():
     print("shown")

@@ -151,12 +151,14 @@ class Appender:
 @contextlib.contextmanager
 def records_of_torch(is_shown: Callable[[logging.LogRecord], bool]) -> Iterator[None]:
   """While open, the handlers of torch's loggers show only those records of torch of which
-  `is_shown` says so. Other loggers may have the same handlers, and their records are shown."""
+  `is_shown` says so. Other loggers may have the same handlers, and their records are shown. Some
+  packages of torch, such as torch.export, have handlers of their own."""
 
   def shown(record: logging.LogRecord) -> bool:
     return record.name.split(".")[0] != "torch" or is_shown(record)
 
-  handlers = list(logging.getLogger("torch").handlers)
+  names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "torch"]
+  handlers = {handler for name in names for handler in logging.getLogger(name).handlers}
   for handler in handlers:
     handler.addFilter(shown)
   try:
@@ -168,8 +170,18 @@ def records_of_torch(is_shown: Callable[[logging.LogRecord], bool]) -> Iterator[
 
 def is_no_warning(record: logging.LogRecord) -> bool:
   """Puts a record that is a warning into the log of the export, if there is one."""
+  return _is_shown(record, logging.WARNING)
+
+
+def is_no_error(record: logging.LogRecord) -> bool:
+  """Puts a record of an error into the log of the export, if there is one: the exception that
+  follows says it to the caller."""
+  return _is_shown(record, logging.ERROR)
+
+
+def _is_shown(record: logging.LogRecord, kept_level: int) -> bool:
   log = _LOG.get()
-  if log is None or record.levelno != logging.WARNING:
+  if log is None or record.levelno != kept_level:
     return True
   log.write(f"{record.name}: {record.getMessage()}\n")
   return False

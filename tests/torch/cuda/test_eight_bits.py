@@ -112,7 +112,7 @@ def test_scales_of_rows_are_vectors(dtype, tmp_path, monkeypatch):
   inputs = {"x": x, "of_rows": scales(m, 1, seed=8)}
   (result,) = computed(model, tuple(inputs.values()), None, [inputs], tmp_path)
   close(result["output"], model.exact(**inputs))
-  (source,) = (one for one in sources if "SCALED_COLUMNS" in one)
+  (source,) = {one for one in sources if "SCALED_COLUMNS" in one}
   loads = [line.split("=", 1)[1].strip() for line in source.splitlines() if "tl.load(in_" in line]
   assert sorted(load.split(",")[1].strip() for load in loads) == ["idx_m < M", "idx_n < N"]
 

@@ -2,7 +2,7 @@
 
 import pytest
 import sympy
-from husk.cuda import fake_cuda
+from husk.cuda import fake_cuda, grids
 from husk.cuda import kernels as tk
 from husk.hir import NullArg, ScratchArg, ValueArg, ViewArg
 from torch.utils._sympy.functions import CeilDiv
@@ -292,7 +292,7 @@ def test_a_call_with_too_few_arguments():
 
 
 def grid(kind, config, scope, **meta):
-  return tk.grid("k", {"grid_type": kind, **meta}, config, {**config, **scope})
+  return grids.of_call("k", {"grid_type": kind, **meta}, config, {**config, **scope})
 
 
 def test_grids_with_numbers():

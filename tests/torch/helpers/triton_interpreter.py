@@ -66,6 +66,7 @@ class _Libdevice:
   # Functions that NumPy has and Triton has not.
   _NUMPY = {
     "copysign": "copysign",
+    "fmod": "fmod",
     "hypot": "hypot",
     "atan2": "arctan2",
     "asinh": "arcsinh",

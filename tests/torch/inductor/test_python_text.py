@@ -5,7 +5,7 @@ import ast
 import built_tools  # noqa: F401  (where the exporter lies)
 import pytest
 import sympy
-from husk.cuda import kernels
+from husk.cuda import grids
 from husk.errors import Unsupported
 from husk.inductor import python_text
 from torch.utils._sympy.functions import CeilDiv, FloorDiv, Max, Min, PythonMod, Where
@@ -44,4 +44,4 @@ def test_expressions(text, expression):
 @pytest.mark.parametrize("text", ["other", "f(n)", "n.size", "n[0]", "'n'", "n +"])
 def test_a_grid_that_is_not_understood_is_refused(text):
   with pytest.raises(Unsupported, match="kernel one: its grid .* is not understood"):
-    kernels._value("one", text, SCOPE)
+    grids._value("one", text, SCOPE)

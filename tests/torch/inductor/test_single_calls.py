@@ -1,6 +1,7 @@
 """Programs of which only some calls are decomposed: the others are not traced again."""
 
 import export_and_compare
+import husk
 import pytest
 import torch
 from function_module import FunctionModule
@@ -56,6 +57,17 @@ def test_several_results(tmp_path, traced):
   args = (torch.randn(2, 3), torch.randn(2, 5), torch.randn(2, 5))
   export_and_compare.run(tmp_path, Cell(), args)
   assert not traced
+
+
+def test_a_list_among_several_results(tmp_path):
+  def function(self, x):
+    counts, edges = torch.histogramdd(x, [2, 3])
+    return counts, edges[1]
+
+  x = torch.randn(7, 2)
+  export_and_compare.run(tmp_path, function, (x,))
+  hir = husk.write(FunctionModule(function), (x,), tmp_path / "cuda", targets=("cuda:h200",))
+  assert "_histogramdd" in hir.read_text()
 
 
 @pytest.mark.parametrize(

@@ -178,12 +178,14 @@ def uncompiled():
       return compiled_call(self, name, call_args, *rest)
     return hir.KernelCall(self.prefix + name, (1, 1, 1), [])
 
-  before = CudaKernels.define_kernel
+  before, ahead = CudaKernels.define_kernel, CudaKernels.compile_ahead
   CudaKernels.define_kernel, CudaKernels.call_kernel = define, call
+  CudaKernels.compile_ahead = hir.Backend.compile_ahead
   try:
     yield
   finally:
     CudaKernels.define_kernel, CudaKernels.call_kernel = before, compiled_call
+    CudaKernels.compile_ahead = ahead
 
 
 def outcome(op, options, folder):

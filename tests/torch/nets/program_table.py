@@ -10,7 +10,7 @@ its command line are
     --target host:avx2      runs them on this machine (the default)
     --target cuda:h100      exports alone: kernels are compiled, and nothing runs
     --pack DIR              artifacts for the GPU of --gpu, inputs and eager's results
-    --check DIR             runs them on that GPU
+    --check DIR             runs them on that GPU, in one process until a program fails
 
 A program has one of these results: equal; exported (nothing ran); wrong; failed (it exports, and
 does not run); torch.export (which refuses it, with or without Husk); refused (by Husk, in words
@@ -23,6 +23,7 @@ import copy
 import dataclasses
 import json
 import logging
+import multiprocessing
 import os
 import pathlib
 import shutil
@@ -183,6 +184,59 @@ def checked(name, options):
   return compare(kept / f"{name}.husk", argument_sets, wanted, "cuda")
 
 
+def check_in_order(names, options, pipe):
+  """Sends the result of each program, and ends at a failure, after which a GPU may be lost to its
+  process."""
+  warnings.simplefilter("ignore")
+  torch.set_num_threads(1)
+  for name in names:
+    try:
+      result = checked(name, options)
+    except Exception as error:
+      result = "failed", f"{type(error).__name__}: {error}"
+    pipe.send(result)
+    if result[0] == "failed":
+      return
+
+
+def all_checked(names, options, *rest):
+  """Yields the result of each program and a text, from as few processes as possible."""
+  context = multiprocessing.get_context("spawn")
+  place = 0
+  while place < len(names):
+    pipe, other = context.Pipe(duplex=False)
+    process = context.Process(target=check_in_order, args=(names[place:], options, other))
+    process.start()
+    other.close()
+    result, text = None, ""
+    while place < len(names) and result not in ("failed", "died", "late"):
+      if not pipe.poll(options.limit):
+        result, text = "late", f"no result after {options.limit} s"
+      else:
+        try:
+          result, text = pipe.recv()
+        except EOFError:
+          process.join()
+          result, text = "died", f"the process ended with {process.exitcode}"
+      place += 1
+      yield result, text
+    process.kill()
+    process.join()
+
+
+def all_outcomes(names, options, programs, refused):
+  """Yields the result of each program and a text, each from a process of its own."""
+  for name in names:
+    with tempfile.TemporaryDirectory(prefix="programs-") as folder:
+      path = pathlib.Path(folder)
+      yield in_a_child(
+        lambda name=name, path=path: outcome(
+          name, programs[name], refused.get(name), options, path
+        ),
+        options.limit,
+      )
+
+
 def warm_up(options):
   """Exports one program, so that no child of this process needs to import what an export does."""
   import husk
@@ -208,6 +262,7 @@ def main(text, programs, refused):
   warnings.simplefilter("ignore")
   logging.disable(logging.ERROR)
   torch.set_num_threads(1)
+  torch.backends.cudnn.allow_tf32 = False  # the expected results are those of a CPU
   begin, step = map(int, options.part.split("/"))
   names = list(programs)[begin::step]
   if options.only:
@@ -219,15 +274,8 @@ def main(text, programs, refused):
   else:
     warm_up(options)
   counts, found, start = collections.Counter(), {}, time.monotonic()
-  for name in names:
-    with tempfile.TemporaryDirectory(prefix="programs-") as folder:
-
-      def function(name=name, folder=pathlib.Path(folder)):
-        if options.check:
-          return checked(name, options)
-        return outcome(name, programs[name], refused.get(name), options, folder)
-
-      result, text = in_a_child(function, options.limit)
+  results = all_checked if options.check else all_outcomes
+  for name, (result, text) in zip(names, results(names, options, programs, refused), strict=True):
     counts[result] += 1
     found[name] = {"result": result, "text": " ".join(text.split())}
     seconds = time.monotonic() - start

@@ -191,11 +191,12 @@ TARGETS = {"host": on_host, "fake": on_fake}
 
 
 def without_a_gpu():
-  """Lets torch take a machine for one without a GPU. A process that has asked for one cannot use it
-  in children, and an export, which asks, needs none. Some operators ask in other ways, and their
-  exports fail in children on such a machine."""
+  """Lets torch take a machine for one without a GPU, which no export needs. The driver's calls fail
+  in the children of a process that has asked it for GPUs. torch's fake mode asks it, in C++
+  (`_ensureCUDADeviceGuardSet`), if Python knows of none. So the driver is told to show none."""
   import torch
 
+  os.environ["CUDA_VISIBLE_DEVICES"] = ""  # read by the driver when it is first asked
   torch.cuda.is_available = lambda: False
   torch.cuda.device_count = lambda: 0
   torch._C._cuda_getDeviceCount = lambda: 0

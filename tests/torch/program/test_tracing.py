@@ -2,6 +2,7 @@
 
 import functools
 import logging
+import re
 
 import husk
 import pytest
@@ -196,6 +197,42 @@ def test_the_error_of_the_first_way_is_raised(caplog, strict):
   with pytest.raises(Exception, match="data-dependent" if strict is None else "Data-dependent"):
     traced(Counted(), Dim("l", min=1, max=64), strict=strict)
   assert not said(caplog)
+
+
+class Table(torch.nn.Module):
+  """Sizes of a constant, and a condition before that concerns another size."""
+
+  def forward(self, x):
+    y = x.relu() if x.shape[0] < 5 else x
+    return y + torch.ones(6)
+
+
+def test_a_constraint_that_is_violated_names_the_line_of_the_model():
+  with pytest.raises(torch._dynamo.exc.UserError) as found:
+    traced(Table(), Dim("l", min=2, max=64))
+  line = r"  - Eq\(x.size\(\)\[1\], 6\): test_tracing.py:\d+ return y \+ torch.ones\(6\)$"
+  text = str(found.value)
+  assert re.search(rf"Lines of the model that decide by sizes:\n{line}", text), text
+
+
+def test_a_tensor_that_torch_loses_is_told_in_words():
+  def refused(*args, **kwargs):
+    raise RuntimeError(
+      "We found a fake tensor in the exported program constant's list. Please file"
+    )
+
+  with pytest.raises(husk.CompileError, match="a gradient inside the model reads") as found:
+    traced(Table(), Dim("l", min=2, max=64), export=refused)
+  assert "write the gradient as a formula" in str(found.value)
+
+
+def test_no_line_is_named_if_no_line_of_the_model_decides():
+  def refused(*args, **kwargs):
+    raise RuntimeError("Constraints violated (l)")
+
+  with pytest.raises(RuntimeError) as found:
+    traced(Table(), Dim("l", min=2, max=64), export=refused)
+  assert str(found.value) == "Constraints violated (l)"
 
 
 def test_shapes_that_torch_refuses_are_left_to_it():

@@ -27,6 +27,8 @@ from . import source_edit
 
 PARAMETER = "husk_asserts"
 
+CALL = "tl.device_assert("  # the beginning of an assert in a source
+
 _ASSERT = re.compile(r"( +)tl\.device_assert\((.*), ([\"'])(index out of bounds: .*)\3\)\s*")
 # The position of the mask in the arguments of a memory access, and whether the access writes.
 _MASKED = {
@@ -60,7 +62,7 @@ def rewrite(source: str, name: str, first: int) -> Rewrite:
   left = 0
   is_users, pointers = source_edit.is_users(source), _pointers(source)
   for at, line in enumerate(lines):
-    if "tl.device_assert(" not in line:
+    if CALL not in line:
       continue
     replacement = None if is_users else _replaced(lines, at, first + len(texts), pointers)
     if replacement is None:

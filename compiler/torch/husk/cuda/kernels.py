@@ -40,9 +40,9 @@ from ..hir import (
   ViewArg,
   launches,
 )
-from ..inductor import failures, python_text, torch_compat
+from ..inductor import failures, torch_compat
 from ..inductor.lines import InductorObject
-from . import asserts, pdl, rewrites
+from . import ahead, asserts, grids, pdl, rewrites
 from .gemm_configs import Config
 from .memory_effects import accesses
 from .target import Target
@@ -103,7 +103,7 @@ class Kernel:
         f"{len(names)} ({', '.join(names)})"
       )
     scope = {**self.config, **dict(zip(names, call_args))}
-    x, y, z = grid(self.name, self.inductor_meta, self.config, scope)
+    x, y, z = grids.of_call(self.name, self.inductor_meta, self.config, scope)
     return (x * self.cluster, y, z)
 
 
@@ -200,6 +200,7 @@ class CudaKernels(Backend):
     self._definitions: dict[str, _Definition] = {}  # by the name of the row
     self._by_source: dict[str, str] = {}  # the row, by a hash of everything but the kernel's name
     self._names: dict[str, str] = {}  # the row, by the name in the current function
+    self._started: dict[str, ahead.Started] = {}  # what threads compile, by the same hash
 
   def options(self) -> dict[str, Any]:
     """Inductor's options for this target, in addition to those of `fake_cuda.cuda`."""
@@ -219,6 +220,30 @@ class CudaKernels(Backend):
     if line not in self.texts:
       self.texts.append(line)
     return self.texts.index(line) + 1
+
+  def compile_ahead(self, definitions: Sequence[tuple[str, str]]) -> None:
+    if len(definitions) < 2 or self.tuning.measures:
+      return
+    with ahead.threads() as pool:
+      if pool is None:
+        return
+      for name, body in definitions:
+        with contextlib.suppress(Exception):  # which define_kernel raises in its turn
+          self._start(pool, name, body)
+    self._started = {key: one for key, one in self._started.items() if one.succeeded}
+
+  def _start(self, pool: ahead.Pool, name: str, body: str) -> None:
+    """Has a thread compile a kernel as `_define` will. The source of one with asserts depends on
+    the kernels before it."""
+    symbol, source = source_of(name, body)
+    source = rewrites.of_inductor(source, symbol)
+    key = _identity(symbol, source, None)
+    if key in self._by_source or key in self._started or asserts.CALL in source:
+      return
+    tuner = _loaded(symbol, source, self.wait, trigger=False)
+    configs = self.tuning.ordered(self.target, tuner)
+    result = pool.submit(_precompiled, tuner, configs[0])
+    self._started[key] = ahead.Started(tuner, configs, result)
 
   def define_kernel(self, name: str, body: str, metadata: str | None = None) -> None:
     """Compiles the kernel of a KernelDefinitionLine."""
@@ -286,30 +311,37 @@ class CudaKernels(Backend):
 
   def _define(self, name: str, symbol: str, source: str, heuristics: Heuristics | None) -> None:
     """Compiles the kernel `symbol` of a module unless an equal one exists."""
-    identity = source if heuristics is None else f"{source}{heuristics}"
-    identity = re.sub(rf"\b{re.escape(symbol)}\b", "kernel", identity)
-    key = hashlib.sha256(identity.encode()).hexdigest()
+    key = _identity(symbol, source, heuristics)
     if key not in self._by_source:
       row, n = name, 1
       while row in self._definitions:
         n += 1
         row = f"{name}_{n}"
       with self._explained(name):
-        self._definitions[row] = self._defined(symbol, row, source, heuristics)
+        started = self._started.pop(key, None)
+        self._definitions[row] = self._defined(symbol, row, source, heuristics, started)
       self._by_source[key] = row
     self._names[name] = self._by_source[key]
 
   def _defined(
-    self, name: str, row: str, source: str, heuristics: Heuristics | None
+    self,
+    name: str,
+    row: str,
+    source: str,
+    heuristics: Heuristics | None,
+    started: ahead.Started | None,
   ) -> _Definition:
-    """Compiles a kernel. Its asserts become what the mode of asserts says."""
+    """Compiles a kernel, unless a thread does. Its asserts become what the mode of asserts says."""
     from triton.compiler.errors import CompilationError
 
     if self.assert_mode == "off":
       source = asserts.removed(source)
-    tuner = _loaded(name, source, self.wait, trigger=False, heuristics=heuristics)
+    if started is None:
+      tuner = _loaded(name, source, self.wait, trigger=False, heuristics=heuristics)
+    else:
+      tuner = started.tuner
     self.tuning.defined(row, tuner)
-    if self.assert_mode == "status" and "tl.device_assert(" in source:
+    if self.assert_mode == "status" and asserts.CALL in source:
       rewrite = asserts.rewrite(source, name, len(self.texts) + 1)
       try:
         changed = _loaded(name, rewrite.source, self.wait, trigger=False, heuristics=heuristics)
@@ -327,7 +359,7 @@ class CudaKernels(Backend):
             "protect is not known"
           )
         return _Definition(rewrite.source, kernel, source, heuristics)
-    return _Definition(source, self._compiled(name, tuner), source, heuristics)
+    return _Definition(source, self._compiled(name, tuner, started), source, heuristics)
 
   @contextlib.contextmanager
   def _explained(self, name: str) -> Iterator[None]:
@@ -343,8 +375,11 @@ class CudaKernels(Backend):
         remedy,
       ) from error
 
-  def _compiled(self, name: str, tuner: InductorObject) -> Kernel:
-    return compiled(name, tuner, self.target, self.wait, self.tuning.ordered(self.target, tuner))
+  def _compiled(
+    self, name: str, tuner: InductorObject, started: ahead.Started | None = None
+  ) -> Kernel:
+    configs = started.configs if started else self.tuning.ordered(self.target, tuner)
+    return compiled(name, tuner, self.target, self.wait, configs, started)
 
   def kernel(self, name: str) -> Kernel:
     """The kernel with a name in the current function."""
@@ -374,7 +409,7 @@ class CudaKernels(Backend):
     arguments = [
       _launch_argument(kernel, parameter, kind, values) for parameter, kind in kernel.parameters
     ]
-    largest = _largest(blocks, ranges or {})
+    largest = grids.largest(blocks, ranges or {})
     if definition.largest_grid is not None:
       definition.largest_grid = None if largest is None else max(definition.largest_grid, largest)
     definition.calls += 1
@@ -607,17 +642,37 @@ def _autotuner(name: str, function: Any, heuristics: Heuristics) -> InductorObje
   return tuner
 
 
+def _identity(symbol: str, source: str, heuristics: Heuristics | None) -> str:
+  """A hash of all of a kernel but its name."""
+  identity = source if heuristics is None else f"{source}{heuristics}"
+  identity = re.sub(rf"\b{re.escape(symbol)}\b", "kernel", identity)
+  return hashlib.sha256(identity.encode()).hexdigest()
+
+
+def _precompiled(tuner: InductorObject, config: Config) -> InductorObject:
+  with prints.kept():
+    return tuner._precompile_config(config)
+
+
 def compiled(
-  name: str, tuner: InductorObject, target: Target, wait: bool, configs: Sequence[Config]
+  name: str,
+  tuner: InductorObject,
+  target: Target,
+  wait: bool,
+  configs: Sequence[Config],
+  started: ahead.Started | None = None,
 ) -> Kernel:
-  """Compiles a kernel in the first configuration that fits the target."""
+  """Compiles a kernel in the first configuration that fits the target. `started`: one that a thread
+  compiles."""
   from triton.runtime.errors import OutOfResources, PTXASError
 
   refused = []
   for config in configs:
     try:
-      with prints.kept():
-        result = tuner._precompile_config(config)
+      if started is not None and config is configs[0]:
+        result = started.result.result()
+      else:
+        result = _precompiled(tuner, config)
     except (OutOfResources, PTXASError) as error:
       refused.append(f"{config}: {failures.reason(error)}")
       continue
@@ -758,76 +813,3 @@ def _access(
       f"kernel {name}: its intermediate form does not have the pointers of its signature"
     )
   return access
-
-
-# Grids
-
-
-def grid(
-  name: str, inductor_meta: dict[str, Any], config: dict[str, Any], scope: Mapping[str, Any]
-) -> tuple[Any, Any, Any]:
-  """The three grid expressions that Inductor's launcher would compute. `scope` has the call's
-  arguments."""
-  from torch._inductor.runtime import triton_heuristics
-
-  kind = inductor_meta.get("grid_type")
-  grid_class = getattr(triton_heuristics, str(kind), None)
-  if not (isinstance(grid_class, type) and issubclass(grid_class, triton_heuristics.GridExpr)):
-    raise Unsupported(f"kernel {name}: grid type {kind!r} is not known")
-  expressions: InductorObject = grid_class(inductor_meta=inductor_meta, mode="python")
-  expressions.ceildiv = _ceildiv
-  expressions.generate(config)
-  scope = dict(scope)
-  for line in expressions.prefix:
-    target, _, value = line.partition(" = ")
-    scope[target.strip()] = _value(name, value, scope)
-  return (
-    _value(name, expressions.x_grid, scope),
-    _value(name, expressions.y_grid, scope),
-    _value(name, expressions.z_grid, scope),
-  )
-
-
-def _ceildiv(numel: int | str, block: int | str | None) -> int | str:
-  """The text or value of a quotient, rounded up."""
-  if block is None or block == 1:
-    return numel
-  if isinstance(numel, int) and isinstance(block, int):
-    return -(-numel // block)
-  # A computed divisor may be 0; then the numerator is 0 too.
-  return f"cdiv({numel}, {block})" if isinstance(block, int) else f"cdiv({numel}, max(1, {block}))"
-
-
-def _value(name: str, text: Any, scope: Mapping[str, Any]) -> sympy.Expr:
-  """The value of an expression in Python."""
-
-  def variable(node: ast.expr) -> Any:
-    if isinstance(node, ast.Name):
-      return sympy.sympify(scope[node.id])
-    raise NotImplementedError(f"{ast.unparse(node)!r}")
-
-  try:
-    return python_text.read(ast.parse(str(text).strip(), mode="eval").body, variable)
-  except (SyntaxError, KeyError, TypeError, NotImplementedError) as error:
-    raise Unsupported(
-      f"kernel {name}: its grid {str(text)!r} is not understood ({error})"
-    ) from error
-
-
-def _largest(blocks: Sequence[Any], ranges: dict[sympy.Symbol, Any]) -> int | None:
-  """An upper bound of the number of blocks; None if it is not known."""
-  from torch.utils._sympy.value_ranges import bound_sympy
-
-  product = 1
-  for side in blocks:
-    if not isinstance(side, sympy.Expr):
-      product *= int(side)
-      continue
-    try:
-      upper: Any = bound_sympy(side, ranges).upper
-    except Exception:  # an expression whose range nobody knows
-      return None
-    if not upper.is_Integer:
-      return None
-    product *= int(upper)
-  return product

@@ -126,6 +126,10 @@ class Backend(Protocol):
     """Forgets the names of kernels, which are Inductor's and begin anew in every function."""
     ...
 
+  def compile_ahead(self, definitions: Sequence[tuple[str, str]]) -> None:
+    """Is called before `define_kernel` is, with the same names and bodies: a backend may compile
+    several kernels at once."""
+
   def define_kernel(self, name: str, body: str, metadata: str | None = None) -> None:
     """Compiles the kernel of a KernelDefinitionLine."""
     ...

@@ -27,24 +27,24 @@ def replace_by_parts(
 
 def replace_by_graph(node: torch.fx.Node, parts: torch.fx.GraphModule) -> None:
   """Replaces a call by the nodes of a graph, whose inputs are the `tensor_inputs` of the call."""
-  import torch
-
   module, inputs = node.graph.owning_module, tensor_inputs(node)
   assert module is not None
   values = dict(zip(parts.graph.find_nodes(op="placeholder"), inputs, strict=True))
   for part in parts.graph.nodes:
     part.meta = {**place(node), **part.meta}
-  result = inlined(module, node, parts, values)
-  if isinstance(result, torch.fx.Node):
-    _take_place(node, result, inputs)
+  _take_place(node, inlined(module, node, parts, values), inputs)
+
+
+def _take_place(node: torch.fx.Node, result: Any, inputs: list[torch.fx.Node]) -> None:
+  """Puts a result in the place of a node, under its name, by which signatures know outputs. The
+  users of a node with several results, one of which may be a list, take these one by one."""
+  import torch
+
+  if not isinstance(result, torch.fx.Node):
+    for user in list(node.users):
+      _take_place(user, result[user.args[1]], inputs)
+    node.graph.erase_node(node)
     return
-  for user in list(node.users):
-    _take_place(user, result[user.args[1]], inputs)
-  module.graph.erase_node(node)
-
-
-def _take_place(node: torch.fx.Node, result: torch.fx.Node, inputs: list[torch.fx.Node]) -> None:
-  """Puts a result in the place of a node, under its name, by which signatures know outputs."""
   name = node.name
   node.replace_all_uses_with(result)
   node.graph.erase_node(node)

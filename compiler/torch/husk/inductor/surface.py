@@ -768,7 +768,11 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   ),
   "torch.fx": (uses("_in_spec _out_spec", "the trees of inputs and outputs", of="GraphModule"),),
   "torch.fx._lazy_graph_module": (uses("_make_graph_module", "a copy of a module"),),
-  "torch.fx.experimental.proxy_tensor": (uses("make_fx", "traces a part of a graph"),),
+  "torch.fx.experimental.proxy_tensor": (
+    uses("make_fx", "traces a part of a graph"),
+    replaces("fetch_object_proxy", "finds what autograd has kept (gradients.py)"),
+    replaces("proxy_call", "takes operators with gradients apart (gradients.py)"),
+  ),
   "torch.fx.experimental._config": (
     uses("backed_size_oblivious patch", "sizes from 0 on while a model is traced (tracing.py)"),
   ),

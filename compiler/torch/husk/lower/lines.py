@@ -83,6 +83,12 @@ class LineVisitor:
 
   def visit(self, lines: Iterable[Line]) -> None:
     lines = list(lines)
+    definitions = [
+      (line.kernel_name, line.kernel_body)
+      for line in lines
+      if type(line).__name__ == "KernelDefinitionLine"
+    ]
+    self.body.backend.compile_ahead(definitions)
     for line in lines:
       if not _is_ignored(line):
         self._visit(line, lines)

@@ -92,7 +92,7 @@ def traced(
     if not _may_help(way, first, errors):
       continue
     try:
-      with _without_messages() if errors else contextlib.nullcontext():
+      with _without_messages() if errors else prints.records_of_torch(prints.is_no_error):
         program, decided = _export(model, args, kwargs, dynamic_shapes, way, classes, export)
     except Unsupported:
       raise
@@ -127,6 +127,13 @@ def traced(
       logging.getLogger("husk").warning("%s", remark)
     return program
   failed = errors[0]
+  if _LOST in str(failed):
+    raise CompileError(
+      "torch.export cannot trace the model: it loses the result of an operator that a gradient "
+      "inside the model reads, such as that of exp, tanh, softmax or sqrt",
+      "write the gradient as a formula, or operators whose gradients read arguments alone, such as "
+      "x ** 0.5 for x.sqrt()",
+    ) from failed
   if type(failed) is AssertionError:  # by which torch checks itself, and not the model
     package = os.path.dirname(torch.__file__)
     frames = traceback.extract_tb(failed.__traceback__)
@@ -137,6 +144,9 @@ def traced(
     ) from failed
   raise failed
 
+
+# What torch.export says of a tensor that it has computed and whose node it does not find.
+_LOST = "fake tensor in the exported program constant's list"
 
 _HUSK = str(pathlib.Path(__file__).resolve().parents[1])
 _REMEDY = (
@@ -156,11 +166,7 @@ def _may_help(way: _Way, first: _Way, errors: Sequence[Exception]) -> bool:
     of_data = [error for error in errors if type(error).__name__ == "GuardOnDataDependentSymNode"]
     if of_data and not any("specialized integer" in str(error) for error in of_data):
       return False
-  return (
-    not way.deferred
-    or first.deferred
-    or any("Constraints violated" in str(error) for error in errors)
-  )
+  return not way.deferred or first.deferred or any(_VIOLATED in str(error) for error in errors)
 
 
 def _reason(error: Exception) -> str:
@@ -189,8 +195,12 @@ def _export(
   decided: list[Any] = []
   while True:
     decided.clear()
+    lines: list[str] = []
     try:
-      with _small_sizes(decided) if way.small else contextlib.nullcontext():
+      with (
+        _lines_of_conditions(lines),
+        _small_sizes(decided) if way.small else contextlib.nullcontext(),
+      ):
         program = (export or torch.export.export)(
           model,
           args,
@@ -200,12 +210,53 @@ def _export(
           prefer_deferred_runtime_asserts_over_guards=way.deferred,
         )
     except Exception as error:
-      if classes is None or not classes.add_of(error):
-        raise
-      continue
+      if classes is not None and classes.add_of(error):
+        continue
+      if _VIOLATED in str(error) and lines:
+        several = "\n".join(f"  - {line}" for line in dict.fromkeys(lines))
+        error.args = (f"{error}\nLines of the model that decide by sizes:\n{several}",)
+      raise
     if way.deferred:
       _assume_deferred(program)
     return program, decided
+
+
+# What torch.export says of a size that has another range than its Dim. It does not say where.
+_VIOLATED = "Constraints violated"
+
+
+@contextlib.contextmanager
+def _lines_of_conditions(lines: list[str]) -> Iterator[None]:
+  """While open, `lines` gets each condition on sizes that code of a model decides by, and its line,
+  such as "Eq(x.size()[1], 8): model.py:12 x * math.log2(x.shape[1])". Dynamo, which runs no code of
+  the model, tells the line itself."""
+  from torch.fx.experimental import symbolic_shapes
+
+  ShapeEnv: Any = symbolic_shapes.ShapeEnv
+  before = ShapeEnv.evaluate_expr
+
+  def evaluate_expr(self: Any, *args: Any, **kwargs: Any) -> Any:
+    count = len(self.guards)
+    answer = before(self, *args, **kwargs)
+    for guard in self.guards[count:]:
+      if line := _line_of_model():
+        lines.append(f"{assumed.text(self, guard.expr)}: {line}")
+    return answer
+
+  with replaced((ShapeEnv, "evaluate_expr", evaluate_expr)):
+    yield
+
+
+def _line_of_model() -> str:
+  """The line of a model that runs, "" if none does."""
+  for frame, number in traceback.walk_stack(None):
+    if frame.f_code is _export.__code__:
+      return ""
+    path = frame.f_code.co_filename
+    if path[:1] != "<" and not path.startswith(_HUSK) and not origins.is_of_torch(path):
+      summary = traceback.StackSummary.extract([(frame, number)])
+      return origins.place("".join(summary.format()))
+  return ""
 
 
 def _assume_deferred(program: ExportedProgram) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from . import (
   blocks,
   convolution,
+  division,
   hash,
   host_complex,
   linear_algebra,
@@ -29,6 +30,7 @@ def table() -> dict[Any, Callable[..., Any]]:
 
   aten = torch.ops.aten
   return {
+    **division.table(),
     **memory.table(),
     **pool.averages(),
     **hash.table(),

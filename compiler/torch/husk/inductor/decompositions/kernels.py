@@ -17,6 +17,7 @@ from . import (
   arguments,
   blocks,
   convolution,
+  division,
   draw,
   hash,
   host,
@@ -42,6 +43,7 @@ def table(libraries: Libraries = NO_LIBRARIES) -> dict[Any, Decomposition]:
   """The decompositions by operator. What `libraries` compute is not decomposed."""
   modules = (
     blocks,
+    division,
     draw,
     hash,
     memory,
