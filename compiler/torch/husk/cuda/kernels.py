@@ -22,7 +22,7 @@ from typing import Any
 
 import sympy
 
-from .. import dtypes, prints
+from .. import prints
 from ..errors import CompileError, Unsupported
 from ..hir import (
   AssertFlag,
@@ -42,17 +42,10 @@ from ..hir import (
 )
 from ..inductor import failures, torch_compat
 from ..inductor.lines import InductorObject
-from . import ahead, asserts, grids, pdl, rewrites
+from . import ahead, asserts, grids, launchable, pdl, rewrites
 from .gemm_configs import Config
-from .memory_effects import accesses
 from .target import Target
 from .tuning import Tuning
-
-# Types of `.hir` by Triton's name.
-_TYPES = {triton: name for name, triton in dtypes.TRITON.items()} | {"u1": "bool"}
-_BYTES = dtypes.BYTES | {"ptr": 8}
-
-_LARGEST_ALIGNMENT = 256  # bytes; the alignment of memory that a port allocates
 
 
 @dataclasses.dataclass
@@ -692,7 +685,7 @@ def _kernel(
 ) -> Kernel:
   metadata, forms = result.kernel.metadata, result.kernel.asm
   ptx = forms["ptx"]
-  _refuse(name, metadata)
+  launchable.refuse(name, metadata)
   signature, constants = result.compile_meta["signature"], result.compile_meta["constants"]
   arguments: list[str] = []
   parameters: list[tuple[str, str]] = []
@@ -703,8 +696,10 @@ def _kernel(
       arguments.append(argument)
     if argument in constants or signature.get(argument) == "constexpr":
       continue
-    parameters.append((argument, _type(name, argument, signature[argument])))
-  _check_parameters(name, metadata.name, ptx, [kind for _, kind in parameters] + ["ptr", "ptr"])
+    parameters.append((argument, launchable.type_of(name, argument, signature[argument])))
+  launchable.check_parameters(
+    name, metadata.name, ptx, [kind for _, kind in parameters] + ["ptr", "ptr"]
+  )
   pdl_check = pdl.check(ptx, metadata.name, reads_early=pdl.PLACE in tuner.fn.src)
   if wait and not pdl_check.first:
     raise Unsupported(
@@ -719,7 +714,7 @@ def _kernel(
     ptx=ptx,
     arguments=arguments,
     parameters=parameters,
-    access=_access(name, forms.get("ttir") or forms["ttgir"], metadata.name, parameters),
+    access=launchable.access(name, forms.get("ttir") or forms["ttgir"], metadata.name, parameters),
     block=(target.warp_size * metadata.num_warps, 1, 1),
     shared=metadata.shared,
     cluster=cluster,
@@ -731,7 +726,7 @@ def _kernel(
       if place in pdl_check.reads and kind == "ptr"
     ),
     cooperative=bool(getattr(metadata, "launch_cooperative_grid", False)),
-    scratch=_scratch(name, metadata),
+    scratch=launchable.scratch_of(name, metadata),
     config=_config(result.config),
     inductor_meta=tuner.inductor_meta,
     triton_meta={key: tuner.triton_meta[key] for key in _TRITON_META if key in tuner.triton_meta},
@@ -745,71 +740,7 @@ _ASSEMBLER = (
 _TRITON_META = ("signature", "constants", "configs")
 
 
-def _refuse(name: str, metadata: Any) -> None:
-  """Refuses a cubin that needs more of a launch than a `.hir` can express."""
-  if getattr(metadata, "tensordesc_meta", None):
-    raise Unsupported(
-      f"kernel {name}: takes a host tensor descriptor, which a launch cannot give yet; "
-      "turn triton.enable_host_side_tma off"
-    )
-  if getattr(metadata, "instrumentation_mode", ""):
-    raise Unsupported(
-      f"kernel {name}: compiled with instrumentation {metadata.instrumentation_mode!r}; unset it"
-    )
-  if getattr(metadata, "tmem_size", 0) and not hasattr(metadata, "num_warps"):
-    raise Unsupported(f"kernel {name}: its metadata does not say the number of warps")
-
-
-def _scratch(name: str, metadata: Any) -> list[tuple[int, int]]:
-  """The (bytes, alignment) of both kinds of scratch memory that each block needs, for example to
-  write tensor descriptors."""
-  scratch = []
-  for kind in ("global", "profile"):
-    size: int = getattr(metadata, f"{kind}_scratch_size", 0) or 0
-    alignment: int = getattr(metadata, f"{kind}_scratch_align", 0) or 0
-    if size and alignment > _LARGEST_ALIGNMENT:
-      raise Unsupported(
-        f"kernel {name}: wants scratch at multiples of {alignment}, {_LARGEST_ALIGNMENT} are the "
-        "most"
-      )
-    scratch.append((size, max(alignment, 1)))
-  return scratch
-
-
-def _type(name: str, argument: str, text: str) -> str:
-  if text.startswith("*"):
-    return "ptr"
-  if text not in _TYPES:
-    raise Unsupported(
-      f"kernel {name}: parameter {argument} has type {text!r}, which a launch cannot give"
-    )
-  return _TYPES[text]
-
-
 def _config(config: Config) -> dict[str, Any]:
   from torch._inductor.runtime.triton_heuristics import config_to_dict
 
   return config_to_dict(config)
-
-
-def _check_parameters(name: str, symbol: str, ptx: str, types_: Sequence[str]) -> None:
-  """Compares the parameters that follow from the signature with those of the PTX."""
-  head = re.search(r"\.entry\s+" + re.escape(symbol) + r"\s*\((.*?)\)", ptx, re.S)
-  parameter = r"\.param\s+(?:\.align\s+\d+\s+)?\.[bsuf](\d+)"
-  bits = re.findall(parameter, head.group(1)) if head else []
-  sizes = [int(count) // 8 for count in bits]
-  if sizes != [_BYTES[kind] for kind in types_]:
-    raise Unsupported(
-      f"kernel {name}: parameters ({', '.join(types_)}) were expected, the PTX has sizes {sizes}"
-    )
-
-
-def _access(
-  name: str, ttir: str, symbol: str, parameters: Sequence[tuple[str, str]]
-) -> dict[str, str]:
-  access = accesses(ttir, symbol, [parameter for parameter, kind in parameters if kind == "ptr"])
-  if access is None:
-    raise Unsupported(
-      f"kernel {name}: its intermediate form does not have the pointers of its signature"
-    )
-  return access
