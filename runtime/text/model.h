@@ -46,6 +46,9 @@ uint64_t nanoseconds_now();
 // An entry `name` of the metadata of a file; null if there is none.
 const char* metadata(const husk_program* program, const char* name);
 
+// The error of a file that lacks something that each language model has.
+Status no_model(husk_error* error, const char* lack);
+
 class Model {
  public:
   Model() = default;
