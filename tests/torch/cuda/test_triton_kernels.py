@@ -2,7 +2,7 @@
 
 import pytest
 import sympy
-from husk.cuda import fake_cuda, grids
+from husk.cuda import fake_cuda, grids, launchable
 from husk.cuda import kernels as tk
 from husk.hir import NullArg, ScratchArg, ValueArg, ViewArg
 from torch.utils._sympy.functions import CeilDiv
@@ -274,7 +274,7 @@ def test_too_large_scratch_alignment_is_refused():
   with pytest.raises(
     tk.Unsupported, match="kernel k: wants scratch at multiples of 512, 256 are the most"
   ):
-    tk._scratch("k", metadata)
+    launchable.scratch_of("k", metadata)
 
 
 def test_a_call_with_too_few_arguments():
