@@ -117,8 +117,7 @@ std::string graph_text(const Code& code) {
   for (const Edge& edge : dependences.edges) {
     depth[edge.to] = std::max(depth[edge.to], depth[edge.from] + 1);
     const bool early = is_launch(edge.from) && is_launch(edge.to) &&
-                       (code.program->kernels()->Get(code.steps[edge.to].a())->flags() &
-                        (kPdlWaitFirst | kPdlInGraph));
+                       (code.program->kernels()->Get(code.steps[edge.to].a())->flags() & kPdl);
     programmatic += early;
     edges += fmt::format("  {} -> {}{}\n", edge.from, edge.to, early ? " programmatic" : "");
   }

@@ -1,4 +1,4 @@
-// What a file says of its model, and the functions that the model has.
+// The model reads its sizes from the metadata of a file, and finds its functions there.
 #include "text/model.h"
 
 namespace husk::text {

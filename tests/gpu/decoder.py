@@ -29,8 +29,8 @@ from torch.nn import functional as F
 
 sys.path.append(str(pathlib.Path(__file__).parent))
 
-WIDTH, HEADS, KEYS, SIZE, BETWEEN = 2048, 32, 8, 64, 8192
 SHAPES = {"llama-1b": (2048, 32, 8, 64, 8192), "qwen-0.6b": (1024, 16, 8, 128, 3072)}
+WIDTH, HEADS, KEYS, SIZE, BETWEEN = SHAPES["llama-1b"]
 
 
 def take(shape):

@@ -28,7 +28,8 @@ Wanted ending_request(size_t tokens) {
   }
 }
 
-// What a file has beside rows of slots.
+// Files of all kinds that several runs have to work with: with and without the functions for one
+// text and for few candidates, with states, and with pages.
 std::vector<ModelFile> kinds_of_files() {
   return {{},
           {.has_single = false, .has_few = false},

@@ -43,7 +43,8 @@ enum KernelFlag : uint32_t {
                       // else
   kCooperative = 2,
   kTriggersEarly = 4,
-  kPdlInGraph = 8  // the same, in a graph: waits before anything but constants, states and inputs
+  kPdlInGraph = 8,  // the same, in a graph: waits before anything but constants, states and inputs
+  kPdl = kPdlWaitFirst | kPdlInGraph  // of both a kernel has one at most
 };
 
 enum class Scalar : uint16_t {

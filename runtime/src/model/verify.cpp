@@ -81,10 +81,9 @@ Status verify_kernels(const fb::Program* p, husk_error* error) {
     }
     if (!block || threads > limits::kMaxBlockThreads)
       return invalid_file(error, "kernel '%s': its block is not of 1..1024 threads", name);
-    const uint32_t flags = kernel->flags(), waits = flags & (kPdlWaitFirst | kPdlInGraph);
-    if (flags > (kPdlWaitFirst | kCooperative | kTriggersEarly | kPdlInGraph) ||
-        waits == (kPdlWaitFirst | kPdlInGraph) || kernel->cluster() < 1 ||
-        kernel->cluster() > limits::kMaxCluster)
+    const uint32_t flags = kernel->flags();
+    if (flags > (kPdl | kCooperative | kTriggersEarly) || (flags & kPdl) == kPdl ||
+        kernel->cluster() < 1 || kernel->cluster() > limits::kMaxCluster)
       return invalid_file(error, "kernel '%s': unknown flag, or a cluster outside 1..16", name);
     for (uint32_t d = 0; d < count(kernel->params()); ++d)
       if (kernel->params()->Get(d) != HUSK_POINTER && !valid_dtype(kernel->params()->Get(d)))

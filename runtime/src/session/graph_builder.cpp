@@ -328,8 +328,7 @@ bool Graph::Builder::is_kernel(uint32_t step) const {
 
 bool Graph::Builder::waits_first(uint32_t step) const {
   if (kind_of(code_, step) != Step::op_launch) return is_kernel(step);
-  return code_.program->kernels()->Get(code_.steps[step].a())->flags() &
-         (kPdlWaitFirst | kPdlInGraph);
+  return code_.program->kernels()->Get(code_.steps[step].a())->flags() & kPdl;
 }
 
 // Collects the edges from earlier steps of the segment. Other segments are ordered by the stream.

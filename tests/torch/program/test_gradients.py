@@ -10,7 +10,7 @@ from husk.inductor import graphs
 from torch import nn
 from torch.export import Dim
 
-# Those whose gradients read results, or values within them, and others.
+# The gradients of some of these operators read their results, or values within them.
 OPERATORS = {
   "amax": lambda x: x.amax(-1),
   "attention": lambda x: F.scaled_dot_product_attention(x, x[:, :2], x[:, :2]),

@@ -467,26 +467,22 @@ class CudaKernels(Backend):
     """Decides which kernels trigger early and which read memory before they wait, now that all
     calls of all functions are known, and compiles these again."""
     for definition in self._definitions.values():
-      should_trigger = self._should_trigger(definition)
-      if definition.kernel.early and definition.is_early and not definition.reads_constants:
-        definition.kernel = dataclasses.replace(definition.kernel, pdl_in_graph=True)
-      if not should_trigger and (definition.is_early or not definition.kernel.early):
-        continue
-      in_graph = definition.kernel.pdl_in_graph
-      name = definition.kernel.name
-      tuner = _loaded(
-        name,
-        definition.source,
-        True,
-        should_trigger or definition.kernel.triggers_early,
-        definition.heuristics,
-        definition.is_early,
-      )
-      configs = [definition.config]
-      if definition.config is None:
-        configs = self.tuning.ordered(self.target, tuner)
-      with self._explained(name):
-        kernel = compiled(name, tuner, self.target, True, configs)
+      should_trigger, kernel = self._should_trigger(definition), definition.kernel
+      if should_trigger or (kernel.early and not definition.is_early):
+        tuner = _loaded(
+          kernel.name,
+          definition.source,
+          True,
+          should_trigger or kernel.triggers_early,
+          definition.heuristics,
+          definition.is_early,
+        )
+        configs = [definition.config]
+        if definition.config is None:
+          configs = self.tuning.ordered(self.target, tuner)
+        with self._explained(kernel.name):
+          kernel = compiled(kernel.name, tuner, self.target, True, configs)
+      in_graph = bool(kernel.early) and not definition.reads_constants
       definition.kernel = dataclasses.replace(kernel, pdl_in_graph=in_graph)
 
   def _should_trigger(self, definition: _Definition) -> bool:

@@ -145,7 +145,7 @@ def traced(
   raise failed
 
 
-# What torch.export says of a tensor that it has computed and whose node it does not find.
+# torch.export's error has these words if it has computed a tensor and does not find its node.
 _LOST = "fake tensor in the exported program constant's list"
 
 _HUSK = str(pathlib.Path(__file__).resolve().parents[1])
@@ -221,7 +221,7 @@ def _export(
     return program, decided
 
 
-# What torch.export says of a size that has another range than its Dim. It does not say where.
+# torch.export's error begins so if a size has another range than its Dim. It names no line.
 _VIOLATED = "Constraints violated"
 
 
