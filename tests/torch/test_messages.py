@@ -171,7 +171,7 @@ def weights_beside_a_pipe(p):
 
 @row(r"needs g\+\+-lost, which was not found", "apt-get install|CXX")
 def no_compiler(p):
-  p.replace(image.torch_compat, "compiler", lambda: "g++-lost")
+  p.replace(image.host_toolchain, "compiler", lambda: "g++-lost")
   written(p.folder, target=f"host:{image.isas_of_this_machine()[0]}")
 
 
@@ -489,7 +489,7 @@ def with_a_dim(p, function=None):
 def a_guard_of_another_form(p):
   from husk.program import guards
 
-  p.replace(guards.torch_compat, "guards", lambda program: ["L['x'] is None"])
+  p.replace(guards.exported_programs, "guards", lambda program: ["L['x'] is None"])
   with_a_dim(p)
 
 

@@ -28,12 +28,14 @@ from .inductor import (
   collectives,
   detection,
   empty,
+  exported_programs,
   failures,
   filters,
   frames,
   gradients,
   python_numbers,
   repeated_sizes,
+  shape_functions,
   strided,
   torch_compat,
   varying,
@@ -77,9 +79,9 @@ class Function:
 
     if isinstance(self.model, torch.export.ExportedProgram):
       schemes.check_program(options.quantize)
-      program = torch_compat.with_right_dtypes(self.model)
+      program = exported_programs.with_right_dtypes(self.model)
       if collectives.is_used(program):
-        program = torch_compat.copied(program)
+        program = exported_programs.copied(program)
         collectives.rewrite(program)
       return program
     if not isinstance(self.model, torch.nn.Module):
@@ -249,9 +251,9 @@ def _write(
     prints.logged(folder if stays else None),
     capture.quiet(),
     descriptors.traced(),
-    torch_compat.right_dtypes(),
-    torch_compat.sizes_from_zero(),
-    torch_compat.windows_of_all_sizes(),
+    shape_functions.right_dtypes(),
+    shape_functions.sizes_from_zero(),
+    shape_functions.windows_of_all_sizes(),
     repeated_sizes.known(),
     _rare_collections(),
     objects.taken_apart() as classes,
@@ -272,7 +274,7 @@ def _write(
       target.report_to(stages.report)
     with assumed.kept(exported.values()), varying.views():
       for one in exported.values():
-        torch_compat.assume(one, [*empty.refusals(one), *strided.refusals(one)])
+        exported_programs.assume(one, [*empty.refusals(one), *strided.refusals(one)])
       metadata = {formats.KEY: formats.text(of_codes)} if of_codes else {}
       metadata.update(options.metadata)
       program, tensors, files = _program(exported, compilers, metadata, stages)

@@ -81,7 +81,9 @@ def read_from_the_disk(program, folder):
   themselves, which other tests use at the same time, cannot be removed from it.
   Returns the copy of the program and the environment in which it finds the copied libraries."""
   copies = [shutil.copy(program, folder)]
-  copies += [shutil.copy(path, folder) for path in (program.parent.parent / "lib").glob("lib*.so.*")]
+  copies += [
+    shutil.copy(path, folder) for path in (program.parent.parent / "lib").glob("lib*.so.*")
+  ]
   for path in copies:
     with open(path, "rb") as file:
       os.fsync(file)

@@ -14,7 +14,7 @@ from husk.host import image as host_image
 from husk.host import images as host_images
 from husk.host import kernels as host_kernels
 from husk.host import vector_math
-from husk.inductor import torch_compat
+from husk.inductor import host_toolchain
 
 ISAS = host_image.isas()
 pytestmark = pytest.mark.skipif(not ISAS, reason="this machine has neither AVX2 nor AVX-512")
@@ -90,7 +90,9 @@ def test_functions_that_the_headers_leave_out(tmp_path, monkeypatch):
   monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
   monkeypatch.setattr(host_images, "read", lambda kept: None)  # each image is compiled
   headers, images = host_kernels._headers(), [image_of(ISAS[0])]
-  whole = headers.replace(torch_compat.host_header(), "#include <torch/csrc/inductor/cpp_prefix.h>")
+  whole = headers.replace(
+    host_toolchain.host_header(), "#include <torch/csrc/inductor/cpp_prefix.h>"
+  )
   assert len(headers) > len(whole) and "mm_get_thread_blocking" not in headers
   monkeypatch.setattr(host_kernels, "_headers", lambda: whole)
   images.append(image_of(ISAS[0]))

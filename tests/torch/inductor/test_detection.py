@@ -11,7 +11,7 @@ import torch
 import vision_operators
 from export_and_compare import ISAS
 from function_module import FunctionModule
-from husk.inductor import detection, torch_compat
+from husk.inductor import detection, shape_functions
 
 vision_operators.define()
 
@@ -48,7 +48,7 @@ def test_the_number_of_boxes_may_vary():
 
   count = {0: torch.export.Dim("count", min=2, max=2000)}
   example = *boxes_of_classes(9), torch.tensor(0.0)
-  with torch_compat.sizes_from_zero():
+  with shape_functions.sizes_from_zero():
     exported = torch.export.export(
       FunctionModule(kept), example, dynamic_shapes=[count, count, count, None], strict=False
     )

@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 import sympy
-from husk.inductor import torch_compat
+from husk.inductor import simplified_indices
 from torch._inductor import sizevars
 from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 
@@ -31,7 +31,7 @@ def test_the_same_indices_are_joined():
   changed = 0
   for index in sums():
     expected = sizevars.join_dimensions(index)
-    with torch_compat.kept_simplifications():
+    with simplified_indices.kept_simplifications():
       joined = sizevars.join_dimensions(index)
     assert joined == expected, index
     changed += joined != index
@@ -50,5 +50,5 @@ def test_no_pattern_is_searched_for(monkeypatch):
   sizevars._join_dimensions_cached.cache_clear()
   with pytest.raises(AssertionError, match="a search"):
     sizevars.join_dimensions(index)
-  with torch_compat.kept_simplifications():
+  with simplified_indices.kept_simplifications():
     assert sizevars.join_dimensions(index) != index

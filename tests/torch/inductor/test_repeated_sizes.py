@@ -6,7 +6,7 @@ import husk
 import pytest
 import sympy
 import torch
-from husk.inductor import repeated_sizes, torch_compat
+from husk.inductor import exported_programs, repeated_sizes
 from sympy.core import cache
 from torch.fx.experimental import symbolic_shapes
 from torch.utils._sympy import functions
@@ -126,8 +126,8 @@ def test_a_program_is_decomposed_without_its_guards():
   model, shapes = torch.nn.Linear(4, 4), {"input": {0: torch.export.Dim("n", max=9)}}
   program = torch.export.export(model, (torch.randn(3, 4),), dynamic_shapes=shapes)
   program._guards_code = ["L['input'].size()[0].nothing > 0"]
-  decomposed = torch_compat.functional(program, {})
-  assert torch_compat.guards(decomposed) == torch_compat.guards(program) != []
+  decomposed = exported_programs.functional(program, {})
+  assert exported_programs.guards(decomposed) == exported_programs.guards(program) != []
 
 
 def test_the_parts_of_an_expression_are_bounded_once(counted):

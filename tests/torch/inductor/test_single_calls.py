@@ -5,19 +5,19 @@ import husk
 import pytest
 import torch
 from function_module import FunctionModule
-from husk.inductor import single_calls, torch_compat
+from husk.inductor import exported_programs, single_calls
 
 
 @pytest.fixture
 def traced(monkeypatch):
   """The programs that torch decomposes as a whole."""
-  programs, before = [], torch_compat.functional
+  programs, before = [], exported_programs.functional
 
   def functional(exported, wanted):
     programs.append(exported)
     return before(exported, wanted)
 
-  monkeypatch.setattr(torch_compat, "functional", functional)
+  monkeypatch.setattr(exported_programs, "functional", functional)
   return programs
 
 

@@ -8,7 +8,7 @@ import pytest
 import surface
 import torch
 from husk.cuda import fake_cuda, products, tuning
-from husk.inductor import replace, torch_compat
+from husk.inductor import replace, shape_functions, torch_compat
 from husk.inductor.surface import SURFACE, TESTED
 
 ROOT = surface.ROOT
@@ -101,7 +101,7 @@ def test_everything_that_is_replaced_for_a_gpu_has_a_row(mode):
     *fake_cuda._stand_ins(target, lambda name: None),
     *fake_cuda._without_a_gpu(target),
     *products.replacements(target, tuned),
-    torch_compat.smaller_sizes(),
+    shape_functions.smaller_sizes(),
   ]
   assert len(found) > 30
   for owner, name, _ in found:

@@ -23,7 +23,7 @@ import built_tools  # noqa: F401  (where the exporter lies)
 import compile_operators
 import torch
 from husk.host import operators
-from husk.inductor import torch_compat
+from husk.inductor import shape_functions
 from husk.inductor.complex_numbers import dispatch
 from husk.inductor.complex_numbers.parts import Parts
 from husk.inductor.decompositions.kernels import table as kernel_table
@@ -88,7 +88,7 @@ class Traced(TorchDispatchMode):
     expected = op(*args, **kwargs)
     dtypes = _dtypes((args, kwargs))
     try:
-      with torch_compat.right_dtypes():
+      with shape_functions.right_dtypes():
         fakes = pytree.tree_map_only(
           torch.Tensor, lambda x: mode.from_tensor(x, static_shapes=True), (args, kwargs)
         )

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Unsupported
-from ..inductor import decompositions, torch_compat
+from ..inductor import decompositions, exported_programs, shape_functions, torch_compat
 from ..inductor.replace import Replacement, replaced, replaced_entries
 from . import gemm_configs, products, settings, tuning
 from .target import TARGETS as TARGETS
@@ -128,7 +128,7 @@ def cuda(
     replacements = [
       *_stand_ins(target, check_operator or _refuse_to_run),
       *products.replacements(target, tuned),
-      torch_compat.smaller_sizes(),
+      shape_functions.smaller_sizes(),
     ]
     if not tuned.on_gpu:
       replacements += _without_a_gpu(target)
@@ -191,7 +191,7 @@ def moved(exported: ExportedProgram) -> ExportedProgram:
     program = move_to_device_pass(program, "cuda:0")
   # The pass makes new parameters, even of tied ones.
   program._state_dict, program._constants, program._example_inputs = weights, constants, examples
-  return torch_compat.with_guards(program, exported)
+  return exported_programs.with_guards(program, exported)
 
 
 def _move_positional_devices(module: torch.fx.GraphModule) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..inductor import graphs, torch_compat
+from ..inductor import exported_programs, graphs
 
 if TYPE_CHECKING:
   import torch
@@ -22,7 +22,7 @@ def rewrite(
   `is_replaced` is returned itself. With `in_place`, the program itself is changed."""
   if not any(map(is_replaced, graphs.nodes(exported))):
     return exported
-  rewritten = exported if in_place else torch_compat.copied(exported)
+  rewritten = exported if in_place else exported_programs.copied(exported)
   for module in graphs.modules(rewritten):
     change(module.graph)
     module.recompile()

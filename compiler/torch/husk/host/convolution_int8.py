@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ..fusion import parts
 from ..fusion.chain import Chain, Part
 from ..fusion.order import Order
-from ..inductor import graphs, own_operators, torch_compat
+from ..inductor import exported_programs, graphs, own_operators
 from ..inductor.lines import InductorObject
 from ..quantized import int_layers
 from . import convolution
@@ -85,7 +85,7 @@ def rewrite(exported: ExportedProgram, in_place: bool = False) -> ExportedProgra
   one is returned itself. With `in_place`, the program itself is changed."""
   if not any(True for _ in int_layers.layers(exported)):
     return exported
-  program = exported if in_place else torch_compat.copied(exported)
+  program = exported if in_place else exported_programs.copied(exported)
   order = Order(program.graph)
   finds = {
     "residual": parts.residual,

@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Sequence
 
 from ..errors import CompileError
-from ..inductor import torch_compat
+from ..inductor import host_toolchain
 from . import cpus, images, precompiled, vector_math
 
 REMEDY = (
@@ -65,7 +65,7 @@ class Isa:
   def compiler(self) -> str:
     """CXX or g++ if the images are for a machine like this one, else the g++ that
     cross-compiles."""
-    return torch_compat.compiler() if self.native else f"{self.triple}-g++"
+    return host_toolchain.compiler() if self.native else f"{self.triple}-g++"
 
 
 def _isa(arch: str) -> Isa:
@@ -156,7 +156,7 @@ def _build(
   folder: pathlib.Path,
 ) -> bytes:
   (folder / "kernels.cpp").write_text(f'#include "{precompiled.NAME}"\n{source}')
-  includes = [f"-I{path}" for path in torch_compat.include_paths()]
+  includes = [f"-I{path}" for path in host_toolchain.include_paths()]
   command = [isa.compiler(), *flags, *includes]
   _compile(command, headers, folder)
   objects = ["kernels.o"]
@@ -257,13 +257,13 @@ def _run(command: Sequence[str], folder: pathlib.Path) -> None:
 
 
 def _undefined(isa: Isa, path: pathlib.Path) -> set[str]:
-  return set(torch_compat.symbols([isa.tool("nm"), "-u", "--format=posix", str(path)]))
+  return set(host_toolchain.symbols([isa.tool("nm"), "-u", "--format=posix", str(path)]))
 
 
 def _check(isa: Isa, path: pathlib.Path) -> None:
   """Refuses an image that needs more than libc, libm and libmvec from the loader."""
   needed = re.findall(
-    r"\(NEEDED\).*\[(.*)\]", torch_compat.tool_output([isa.tool("readelf"), "-d", str(path)])
+    r"\(NEEDED\).*\[(.*)\]", host_toolchain.tool_output([isa.tool("readelf"), "-d", str(path)])
   )
   for name in needed:
     if name not in _LIBRARIES:
@@ -271,7 +271,7 @@ def _check(isa: Isa, path: pathlib.Path) -> None:
         isa.compiler(), f"error: the kernels need the library {name}, which an image may not"
       )
   nm = [isa.tool("nm"), "-D", "-u", "--format=posix", str(path)]
-  for symbol in torch_compat.symbols(nm):
+  for symbol in host_toolchain.symbols(nm):
     if not re.search(r"@(GLIBC_|GLIBC)", symbol) and symbol not in _OPTIONAL:
       raise CompilerFailed(
         isa.compiler(),

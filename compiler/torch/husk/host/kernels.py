@@ -18,7 +18,7 @@ from typing import Any
 from .. import dtypes, prints
 from ..errors import CompileError, Unsupported
 from ..hir import Backend, KernelCall, LaunchArg, ValueArg, ViewArg
-from ..inductor import host_loops, torch_compat
+from ..inductor import host_loops, host_toolchain
 from . import image
 
 # The types of parameters by their C++ names; Inductor has two names for some of them.
@@ -239,9 +239,9 @@ def _headers() -> str:
   here = pathlib.Path(__file__).parent
   return "\n".join(
     [
-      torch_compat.HOST_PRELUDE,
-      torch_compat.host_header(),
-      torch_compat.HOST_POSTLUDE,
+      host_toolchain.HOST_PRELUDE,
+      host_toolchain.host_header(),
+      host_toolchain.HOST_POSTLUDE,
       (here / "runtime.h").read_text(),
       (here / "prefix.h").read_text(),
     ]
@@ -321,7 +321,7 @@ def _with_threads(body: str, parameters: dict[str, str]) -> str:
   for line in body.split("\n"):
     if line.strip().startswith(_WORK):
       threads = f"husk_kernels::threads_for({line.strip()[len(_WORK) :]})"
-    elif torch_compat.HOST_NOTE in line:
+    elif host_toolchain.HOST_NOTE in line:
       pass
     elif re.fullmatch(r"\s*#pragma omp parallel", line):
       lines.append(f"{line} num_threads({1 if serial else threads})")

@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 
-from ..inductor import torch_compat
+from ..inductor import host_toolchain, torch_compat
 
 NAME = "husk_headers.h"  # what a translation unit includes
 
@@ -49,7 +49,7 @@ def key(command: Sequence[str], *texts: str) -> str:
 
 @functools.cache
 def _version(compiler: str) -> str:
-  return torch_compat.tool_output([compiler, "--version"])
+  return host_toolchain.tool_output([compiler, "--version"])
 
 
 def _make(path: pathlib.Path, command: Sequence[str], headers: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from . import torch_compat
+from . import exported_programs
 
 if TYPE_CHECKING:
   import torch
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 
 class AddedConstants:
-  """Adds constants to a program, whose graph is changed: it must be a copy (torch_compat.copied).
-  `program` returns the program that has them."""
+  """Adds constants to a program, whose graph is changed: it must be a copy
+  (exported_programs.copied). `program` returns the program that has them."""
 
   def __init__(self, exported: ExportedProgram) -> None:
     self._exported = exported
@@ -74,6 +74,6 @@ class AddedConstants:
       signature.input_specs.insert(place, spec)
       place += 1
     program.graph_module.recompile()
-    changed: Any = torch_compat.with_tensors(program, signature, *tables)
+    changed: Any = exported_programs.with_tensors(program, signature, *tables)
     changed.example_inputs = source.example_inputs
-    return torch_compat.with_guards(changed, source)
+    return exported_programs.with_guards(changed, source)

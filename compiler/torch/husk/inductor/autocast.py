@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Unsupported
-from . import graphs, inlining, origins, torch_compat
+from . import exported_programs, graphs, inlining, origins
 
 if TYPE_CHECKING:
   import torch
@@ -34,18 +34,18 @@ def written_out(exported: ExportedProgram) -> ExportedProgram:
   begins = (torch.ops.higher_order.wrap_with_autocast, autocast_mode._enter_autocast)
   if not any(node.target in begins for node in graphs.nodes(exported)):
     return exported
-  program = torch_compat.copied(exported)
+  program = exported_programs.copied(exported)
   names = _write_out(program.graph_module, {})
   signature = program.graph_signature
   for spec in signature.output_specs:
     name = getattr(spec.arg, "name", None)
     if name in names:
       spec.arg = dataclasses.replace(spec.arg, name=names[name])
-  changed = torch_compat.with_tensors(
+  changed = exported_programs.with_tensors(
     program, signature, dict(program.state_dict), dict(program.constants)
   )
   changed.example_inputs = exported.example_inputs
-  return torch_compat.with_guards(changed, exported)
+  return exported_programs.with_guards(changed, exported)
 
 
 def _write_out(module: torch.fx.GraphModule, state: State) -> dict[str, str]:

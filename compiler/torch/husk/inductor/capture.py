@@ -18,12 +18,15 @@ from . import (
   assumed,
   decompositions,
   empty,
+  exported_programs,
   failures,
   graphs,
+  host_toolchain,
   loop_ints,
   one_device,
   origins,
   patches,
+  simplified_indices,
   single_calls,
   torch_compat,
   updates,
@@ -108,7 +111,7 @@ def capture_each(
   shapes = assumed.environment(exported)
 
   def program(wrapper: InductorObject, guards: list[tuple[Any, Any]]) -> Any:
-    assumptions = [*torch_compat.assumptions(exported), *assumed.found(shapes), *indexed]
+    assumptions = [*exported_programs.assumptions(exported), *assumed.found(shapes), *indexed]
     results.append(current[-1].on_lines(wrapper, assumptions))
     return torch_compat.empty_program()
 
@@ -117,7 +120,7 @@ def capture_each(
     for way in ways:
       current.append(way)
       # Inductor changes the graph that it compiles.
-      own = graph if way is ways[-1] else torch_compat.copied_graph(graph)
+      own = graph if way is ways[-1] else exported_programs.copied_graph(graph)
       with way.context(), torch_compat.patched(way.options), assumed.restored(shapes):
         compiled = compile_fx.compile_fx_inner(own, inputs, **more)
     return compiled
@@ -137,7 +140,7 @@ def capture_each(
     empty.checked_indices(shapes, device) as indexed,
     inductor(device, program, varying.lowerings(lowerings or {}), sdpa),
     torch_compat.inner_compiler(compile_graph),
-    torch_compat.kept_simplifications(),
+    simplified_indices.kept_simplifications(),
   ):
     if rewrite is not None:
       rewrite(module)
@@ -239,8 +242,8 @@ def _cause(error: Exception) -> BaseException:
       return cause
     if type(cause).__name__ == "InvalidCxxCompiler":
       return CompileError(
-        f"{torch_compat.compiler()}, which compiles the host kernels, was not found: run `apt-get "
-        "install g++`, or name a C++ compiler in CXX"
+        f"{host_toolchain.compiler()}, which compiles the host kernels, was not found: run "
+        "`apt-get install g++`, or name a C++ compiler in CXX"
       )
     cause = getattr(cause, "inner_exception", None) or cause.__cause__ or cause.__context__
   if isinstance(error, (OSError, ImportError, MemoryError)) or _is_of_dynamo(error):
@@ -410,7 +413,7 @@ def prepared(
   if keep_attention:
     wanted.pop(torch.ops.aten.scaled_dot_product_attention.default, None)
   if any(map(writes.depend_on_strides, graphs.modules(exported))):
-    return _viewing_any_strides(torch_compat.functional(exported, wanted))
+    return _viewing_any_strides(exported_programs.functional(exported, wanted))
   writes_copies = torch.ops.aten.lift_fresh_copy.default in used and any(
     map(writes.written, graphs.nodes(exported))
   )
@@ -419,7 +422,7 @@ def prepared(
       return exported
     if (separately := single_calls.decomposed(exported, wanted, in_place)) is not None:
       return separately
-  return torch_compat.functional(exported, wanted)
+  return exported_programs.functional(exported, wanted)
 
 
 def _without_views_of_prims(exported: ExportedProgram) -> ExportedProgram:
@@ -435,7 +438,7 @@ def _without_views_of_prims(exported: ExportedProgram) -> ExportedProgram:
   }
   if not any(node.target in views for node in graphs.nodes(exported)):
     return exported
-  exported = torch_compat.copied(exported)
+  exported = exported_programs.copied(exported)
   for module in graphs.modules(exported):
     node: Any
     for node in module.graph.nodes:

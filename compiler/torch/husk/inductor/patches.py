@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from . import collectives, patterns, repeated, torch_compat
+from . import collectives, patterns, repeated, shape_functions, torch_compat
 from .lines import InductorObject, NodeLine
 from .replace import Replacement, replaced, replaced_entries
 
@@ -98,7 +98,7 @@ def husk_lines(
       "torch._inductor.lowering.lowerings",
       {**asserts, **views, **searches, **collectives.lowerings(), **(lowerings or {})},
     ),
-    torch_compat.decomposed({norm: torch_compat.with_dims_from_the_first(norm_before)}),
+    torch_compat.decomposed({norm: shape_functions.with_dims_from_the_first(norm_before)}),
   ):
     yield
 

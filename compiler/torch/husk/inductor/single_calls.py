@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from . import assumed, graphs, inlining, torch_compat, writes
+from . import assumed, exported_programs, graphs, inlining, shape_functions, writes
 from .layouts import known_equal
 from .replace import replaced
 
@@ -29,15 +29,15 @@ def decomposed(
     return None
   calls = [node for node in graphs.nodes(exported) if node.target in wanted]
   shapes = assumed.environment(exported)
-  with assumed.restored(shapes), replaced(torch_compat.smaller_sizes()):
+  with assumed.restored(shapes), replaced(shape_functions.smaller_sizes()):
     parts = []
     for node in calls:
       traced = _traced(node, wanted)
       if traced is None:
         return None
       parts.append(traced)
-    assumptions = [*torch_compat.assumptions(exported), *assumed.found(shapes)]
-  changed = exported if in_place else torch_compat.copied(exported)
+    assumptions = [*exported_programs.assumptions(exported), *assumed.found(shapes)]
+  changed = exported if in_place else exported_programs.copied(exported)
   # Copies of graphs have their nodes in the same order.
   calls = [node for node in graphs.nodes(changed) if node.target in wanted]
   for node, part in zip(calls, parts, strict=True):
@@ -45,7 +45,7 @@ def decomposed(
       inlining.replace_by_graph(node, part)
   for module in graphs.modules(changed):
     module.recompile()
-  torch_compat.set_assumptions(changed, assumptions)
+  exported_programs.set_assumptions(changed, assumptions)
   return changed
 
 

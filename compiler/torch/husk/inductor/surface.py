@@ -403,7 +403,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     ),
     replaces(
       "_simplify_with_ranges _simplify_loops_impl",
-      "keeps what it has found (torch_compat.kept_simplifications)",
+      "keeps what it has found (simplified_indices.kept_simplifications)",
       of="SizeVarAllocator",
     ),
   ),
@@ -685,7 +685,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   "torch._export.utils": (
     replaces(
       "_materialize_cpp_cia_ops",
-      "looks composite operators up once for a program (torch_compat.functional)",
+      "looks composite operators up once for a program (exported_programs.functional)",
     ),
   ),
   "torch._dynamo.convert_frame": (uses("compile_lock", "the lock that torch.compile takes"),),
@@ -713,19 +713,19 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   "torch._decomp": (
     replaces(
       "decomposition_table",
-      "the decompositions of a traced program (torch_compat.right_dtypes)",
+      "the decompositions of a traced program (shape_functions.right_dtypes)",
     ),
   ),
   "torch._decomp.decompositions": (
-    replaces("one_layer_lstm", "the shapes of the last states (torch_compat.right_dtypes)"),
+    replaces("one_layer_lstm", "the shapes of the last states (shape_functions.right_dtypes)"),
   ),
   "torch._dispatch.python": (uses("enable_python_dispatcher", "traces with decompositions"),),
   "torch._higher_order_ops.flex_attention": (uses("math_attention", "computes all scores"),),
   "torch._higher_order_ops.while_loop": (uses("while_loop_op", "a loop of a decomposition"),),
   "torch._meta_registrations": (
     uses("linalg_solve_is_vector_rhs", "whether b is a vector"),
-    replaces("min", "takes the smaller of all sizes (torch_compat.smaller_sizes)"),
-    replaces("pooling_output_shape_pad_lr", "asks nothing (torch_compat.windows_of_all_sizes)"),
+    replaces("min", "takes the smaller of all sizes (shape_functions.smaller_sizes)"),
+    replaces("pooling_output_shape_pad_lr", "asks nothing (shape_functions.windows_of_all_sizes)"),
   ),
   "torch._subclasses": (uses("cache_clear", "forgets shapes", of="FakeTensorMode"),),
   "torch._subclasses.fake_tensor": (
@@ -737,7 +737,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   "torch._subclasses.fake_impls": (
     replaces(
       "_unique op_implementations_dict",
-      "the shapes of results (torch_compat.right_dtypes, varying.views)",
+      "the shapes of results (shape_functions.right_dtypes, varying.views)",
     ),
     uses("_view_unbacked_meta", "a view of any size (varying.py)"),
     replaces("run_fallback_kernel", "runs no operator on a GPU that is not there (fake_cuda.py)"),
@@ -860,7 +860,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     replaces("__round__", "refuses digits of a fraction (python_numbers.py)", of="SymFloat"),
   ),
   "torch._library.fake_impl": (
-    replaces("create_unbacked_symint", "sizes from 0 on (torch_compat)", of="FakeImplCtx"),
+    replaces("create_unbacked_symint", "sizes from 0 on (shape_functions)", of="FakeImplCtx"),
   ),
   "torch._ops": (
     uses("HigherOrderOperator", "an operator with functions as arguments"),

@@ -9,28 +9,18 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import copy
-import dataclasses
 import functools
-import os
-import pathlib
-import re
-import subprocess
-import weakref
 from collections.abc import Callable, Container, Iterable, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
-import sympy
-
-from . import assumed, graphs
 from .lines import InductorObject
-from .replace import Replacement, replaced, replaced_entries
+from .replace import replaced, replaced_entries
 from .surface import IGNORED_LINES as IGNORED_LINES
 from .surface import PATHS
 
 if TYPE_CHECKING:
   import torch
-  from torch.export import ExportedProgram
 
 # `options` leaves out the options that the installed version of torch does not have.
 OPTIONS = {
@@ -151,69 +141,6 @@ def fake_on(value: torch.Tensor, device: torch.device) -> torch.Tensor:
     return fake_tensor.FakeTensor(value.fake_mode, value, device)
 
 
-def traced_frame() -> tuple[Any, dict[str, Any]] | None:
-  """The code of the frame that Dynamo traces and its variables, None if it traces none."""
-  from torch._dynamo.symbolic_convert import InstructionTranslator
-
-  try:
-    translator: Any = InstructionTranslator.current_tx()
-  except AttributeError:  # this thread has not traced yet
-    return None
-  return None if translator is None else (translator.f_code, translator.f_locals)
-
-
-def wrapped(function: Any) -> Any:
-  """The function whose frame Dynamo compiles if `function` is torch's own, which Dynamo would
-  skip. Its variable `fn` is `function`."""
-  from torch._dynamo import external_utils
-
-  dynamo: Any = external_utils
-  return dynamo.wrap_inline(function)
-
-
-def wraps(code: Any) -> bool:
-  """Whether a code is that of `wrapped`."""
-  return wrapped(len).__code__ is code
-
-
-def shape_guards() -> tuple[list[Any], dict[Any, list[str]]]:
-  """The conditions on sizes and ints that torch has assumed for the graph that it compiles, and the
-  Python expressions that have the value of each symbol."""
-  from torch._guards import TracingContext
-
-  context = TracingContext.try_get()
-  shapes: Any = context and context.fake_mode and context.fake_mode.shape_env
-  if not shapes:
-    return [], {}
-  conditions = [guard.expr for guard in shapes.guards]
-  return conditions, {
-    symbol: [assumed.source_name(source) for source in sources]
-    for symbol, sources in shapes.var_to_sources.items()
-  }
-
-
-def symbol_ranges() -> dict[Any, Any]:
-  """The ranges of the symbols of the graph that torch compiles."""
-  from torch._guards import TracingContext
-
-  context = TracingContext.try_get()
-  shapes: Any = context and context.fake_mode and context.fake_mode.shape_env
-  return dict(shapes.var_to_range) if shapes else {}
-
-
-def compiled_codes(code: Any) -> list[tuple[Any, tuple[int, ...]]]:
-  """The codes that Dynamo runs in place of a code, with the number of their compilation. The first
-  one is that which ran last."""
-  from torch._dynamo import eval_frame
-
-  dynamo: Any = eval_frame
-  entries = dynamo._debug_get_cache_entry_list(code)
-  return [
-    (entry.code, (entry.compile_id.frame_id or 0, entry.compile_id.frame_compile_id or 0))
-    for entry in entries
-  ]
-
-
 def operators_without_kernel(graph: torch.fx.Graph) -> set[Any]:
   """The operators of a graph that Inductor calls, or may call. It makes kernels of all others, if
   products of matrices become kernels. Those of Husk have lowerings of their own."""
@@ -302,20 +229,6 @@ def hooks_of_buffers_kept() -> Iterator[None]:
     yield
 
 
-@contextlib.contextmanager
-def sizes_from_zero() -> Iterator[None]:
-  """While open, sizes that the data decide begin with 0, also where an operator's function for the
-  shapes of its results asks for them by the older of torch's two methods, whose least size is 2. A
-  program would refuse a result of fewer elements."""
-  from torch._library import fake_impl
-
-  def create(self: Any, *, min: int = 0, max: int | None = None) -> Any:
-    return self.new_dynamic_size(min=min, max=max)
-
-  with replaced((fake_impl.FakeImplCtx, "create_unbacked_symint", create)):
-    yield
-
-
 def compile_lock() -> contextlib.AbstractContextManager[Any]:
   """The lock that torch.compile takes while it compiles, in forward and in backward."""
   from torch._dynamo import convert_frame
@@ -401,49 +314,6 @@ def products_in_tf32() -> Iterator[None]:
     matmul.fp32_precision = before
 
 
-def smaller_sizes() -> Replacement:
-  """A replacement of `min` in torch's functions for shapes.
-
-  torch's own takes the smaller one of two sizes of the example, for all sizes. The functions of the
-  CPU do not, which are C++, so a singular value decomposition on a GPU alone was that of a matrix
-  with no more columns than rows, or with no fewer.
-  """
-  import torch
-  from torch import _meta_registrations
-
-  def smaller(*values: Any, **options: Any) -> Any:
-    if len(values) == 2 and any(isinstance(value, torch.SymInt) for value in values):
-      return torch.sym_min(*values)
-    return min(*values, **options)
-
-  return _meta_registrations, "min", smaller
-
-
-@contextlib.contextmanager
-def windows_of_all_sizes() -> Iterator[None]:
-  """While open, the number of windows of a pool is that of all sizes.
-
-  torch's own function asks whether a division has a remainder, though Python's rounds down in any
-  case, and whether the last window of a pool that rounds up begins inside. A program would take
-  even sizes alone, for instance.
-  """
-  import torch
-  from torch import _meta_registrations
-
-  def windows(
-    size: Any, kernel: Any, before: Any, after: Any, stride: Any, dilation: Any, ceil_mode: bool
-  ) -> Any:
-    span = size + before + after - dilation * (kernel - 1) - 1
-    if not ceil_mode:
-      return span // stride + 1
-    inside = (size + before - 1) // stride + 1
-    count: Any = torch.sym_min((span + stride - 1) // stride + 1, inside)
-    return count
-
-  with replaced((_meta_registrations, "pooling_output_shape_pad_lr", windows)):
-    yield
-
-
 @contextlib.contextmanager
 def kept_copies() -> Iterator[None]:
   """Makes Inductor keep copies of memory that is written later, while open.
@@ -496,58 +366,6 @@ def _copies_of_written(graph: torch.fx.Graph, candidates: Container[Any]) -> lis
   return [node for node, storages in copies if storages & written]
 
 
-# Text before and after Inductor's headers of C++ kernels. The headers since torch 2.14, of which
-# complex_utils.h is one, throw where earlier ones call a function. Host kernels are compiled
-# without exceptions, so `throw` is defined as a call of `fail` (host/prefix.h). The headers of the
-# compiler, in which the word must keep its meaning, come first.
-_COMPILERS_HEADERS = """
-algorithm array atomic bit cassert cfloat climits cmath complex cstddef cstdint cstdlib cstring
-exception functional initializer_list iomanip iosfwd iostream iterator limits map memory omp.h
-optional ostream ranges sstream stdexcept string string_view tuple type_traits typeinfo
-unordered_map utility variant vector
-"""
-HOST_PRELUDE = "\n".join(
-  [
-    "#if __has_include(<torch/headeronly/util/complex_utils.h>)",
-    *(f"#include <{name}>" for name in _COMPILERS_HEADERS.split()),
-    "#if defined(__x86_64__)",
-    "#include <immintrin.h>",
-    "#elif defined(__aarch64__)",
-    "#include <arm_neon.h>",
-    "#endif",
-    "namespace husk_kernels { [[noreturn]] static void fail(int check); }",
-    "#define throw husk_kernels::fail(1), (void)",  # husk_kernels::unnamed
-    "#endif",
-  ]
-)
-HOST_POSTLUDE = "#undef throw"
-
-# The functions by which Inductor's C++ templates of products divide their work, with what they keep
-# in maps. Compilers instantiate the maps anew in each unit, precompiled headers or not, which takes
-# a fifth of the time of a small one. No image can have these functions: they need libstdc++.
-_HOST_BLOCKING = r"^inline [^\n;]*\b_get_factors\(.*?(?=^struct amx_tilecfg\b)"
-
-# In C++ kernels of torch 2.15, lines with this name record a division by zero in a global variable,
-# which kernels of several sessions would share. These lines are left out: the division is then a
-# failed check.
-HOST_NOTE = "inductor_cpu_integer_div_error"
-
-
-@functools.cache
-def include_paths() -> list[str]:
-  """The folders of the headers of Inductor's C++ kernels."""
-  import torch
-
-  return [str(pathlib.Path(torch.__file__).parent / "include")]
-
-
-@functools.cache
-def host_header() -> str:
-  """The header of Inductor's C++ kernels, without functions that no image can have."""
-  path = pathlib.Path(include_paths()[0], "torch/csrc/inductor/cpp_prefix.h")
-  return re.sub(_HOST_BLOCKING, "", path.read_text(), count=1, flags=re.MULTILINE | re.DOTALL)
-
-
 def version() -> str:
   """The version of PyTorch, with that of its build."""
   import torch
@@ -562,216 +380,11 @@ def cache_folder() -> str:
   return cache_dir()
 
 
-def compiler() -> str:
-  """The C++ compiler: the environment variable CXX, else g++."""
-  return os.environ.get("CXX", "g++")
-
-
-def tool_output(command: list[str]) -> str:
-  """The output of a tool of binutils."""
-  return subprocess.run(command, check=True, capture_output=True, text=True).stdout
-
-
-def symbols(command: list[str]) -> list[str]:
-  """The first column of the output of a tool of binutils."""
-  return [line.split()[0] for line in tool_output(command).splitlines() if line.split()]
-
-
 def allocation_size(graph: InductorObject, buffer: InductorObject) -> Any:
   """The sizes that memory is allocated for: the sizes of the buffer, or larger ones if it is
   padded."""
   sizes = getattr(graph, "get_allocation_size", None)
   return sizes(buffer) if sizes else buffer.get_size()
-
-
-def guards(exported: ExportedProgram) -> list[str]:
-  """The conditions that torch.export found, as Python text."""
-  return list(getattr(exported, "_guards_code", None) or ())
-
-
-def with_guards(exported: ExportedProgram, source: ExportedProgram) -> ExportedProgram:
-  """`exported` with the guards of `source`. torch drops the guards of a program that it
-  decomposes."""
-  exported._guards_code = guards(source)
-  _assumptions[exported] = assumptions(source)
-  return exported
-
-
-# Conditions that were assumed when a program was decomposed, by program.
-_assumptions: weakref.WeakKeyDictionary[Any, list[assumed.Assumption]] = weakref.WeakKeyDictionary()
-
-
-def assumptions(exported: ExportedProgram) -> list[assumed.Assumption]:
-  """The conditions on sizes that were assumed when the program was made of the exported one."""
-  return _assumptions.get(exported, [])
-
-
-def assume(exported: ExportedProgram, conditions: list[assumed.Assumption]) -> None:
-  """Adds conditions on sizes that a program, and those that are made of it, need."""
-  set_assumptions(exported, [*assumptions(exported), *conditions])
-
-
-def set_assumptions(exported: ExportedProgram, conditions: list[assumed.Assumption]) -> None:
-  """Says which conditions on sizes were assumed when a program was made."""
-  _assumptions[exported] = conditions
-
-
-@contextlib.contextmanager
-def _without_guards(exported: ExportedProgram) -> Iterator[None]:
-  """While open, a program has no guards. torch traces a program together with its guards when it
-  decomposes it, and drops them afterwards. A guard is a text without names for its parts: torch
-  computes the sizes in it from the beginning each time, and looks up the line of source for each
-  operation. In models with windows these are many more operations than in the model."""
-  program: Any = exported
-  before = program._guards_code
-  program._guards_code = []
-  try:
-    yield
-  finally:
-    program._guards_code = before
-
-
-def functional(exported: ExportedProgram, wanted: dict[Any, Callable[..., Any]]) -> ExportedProgram:
-  """The program without operators that write, and with the operators of `wanted` decomposed."""
-  from torch._export import utils
-
-  shapes = assumed.environment(exported)
-  # torch collects the operators of each namespace, and looks up all composite ones each time.
-  looked_up = (utils, "_materialize_cpp_cia_ops", functools.cache(utils._materialize_cpp_cia_ops))
-  with assumed.restored(shapes), replaced(smaller_sizes(), looked_up):
-    with _without_guards(exported):
-      decomposed = exported.run_decompositions(wanted)
-    with_guards(decomposed, exported)
-    _assumptions[decomposed] = [*assumptions(exported), *assumed.found(shapes)]
-  decomposed.example_inputs = exported.example_inputs
-  return decomposed
-
-
-def copied(exported: ExportedProgram) -> ExportedProgram:
-  """A copy of a program whose graphs can be changed. Nodes keep their names: torch renames the copy
-  of a node that is called "input", which the signature of the program refers to."""
-  import torch
-
-  module = copy.deepcopy(exported.graph_module)
-  for one, other in zip(exported.graph_module.modules(), module.modules()):
-    if isinstance(one, torch.fx.GraphModule) and isinstance(other, torch.fx.GraphModule):
-      for node, copied_node in zip(one.graph.nodes, other.graph.nodes):
-        copied_node.name = node.name
-  changeable: Any = exported._update(module, copy.deepcopy(exported.graph_signature))
-  changeable.example_inputs = exported.example_inputs
-  return with_guards(changeable, exported)
-
-
-def with_tensors(
-  exported: ExportedProgram,
-  signature: Any,
-  state_dict: dict[str, Any],
-  constants: dict[str, Any],
-) -> ExportedProgram:
-  """The program with another signature, other parameters and buffers, and other constants."""
-  changed: Any = exported
-  program: ExportedProgram = changed._update(
-    exported.graph_module, signature, state_dict=state_dict, constants=constants
-  )
-  return with_guards(program, exported)
-
-
-def state_spec(spec: Any) -> Any:
-  """The signature of an input that is a parameter or a buffer, as a buffer; that of a constant
-  itself."""
-  from torch.export.graph_signature import InputKind
-
-  if spec.kind is not InputKind.PARAMETER:
-    return spec
-  return dataclasses.replace(spec, kind=InputKind.BUFFER, persistent=True)
-
-
-def copied_graph(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
-  """A copy of a module with one graph. It has the tensors of the module itself, and nodes of the
-  same names."""
-  from torch.fx._lazy_graph_module import _make_graph_module
-
-  graph = copy.deepcopy(module.graph)
-  for node, copied_node in zip(module.graph.nodes, graph.nodes):
-    copied_node.name = node.name
-  copied_module: Any = _make_graph_module(module, graph)
-  copied_module.meta = dict(module.meta)
-  return copied_module
-
-
-@contextlib.contextmanager
-def right_dtypes() -> Iterator[None]:
-  """While open, the results of operators are traced with the dtypes and shapes that they have.
-  torch 2.11 traces the places and counts of `unique`, and all results of `bincount`, with the dtype
-  of the argument, and keeps dimensions of one element that `linalg_vector_norm` counts from the
-  last. `unique` along a dimension that is counted from the last gets too many dimensions, and
-  `masked_select` at most as many elements as its input has before it is broadcast. The last states
-  of an LSTM get a dimension of one element too many, so that no other LSTM takes them."""
-  import torch
-  from torch._decomp import decomposition_table, decompositions
-  from torch._subclasses import FakeTensorMode, fake_impls
-
-  module: Any = fake_impls
-  table: dict[Any, Any] = module.op_implementations_dict
-  bincount_operator = torch.ops.aten.bincount.default
-  select_operator = torch.ops.aten.masked_select.default
-  unique_before, bincount_before = module._unique, table[bincount_operator]
-  select_before = table[select_operator]
-
-  def as_dtype(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    return value if value.dtype == dtype else value.new_empty(value.shape, dtype=dtype)
-
-  def unique(
-    mode: Any, op: Any, x: torch.Tensor, dim: int | None, *args: Any, **kwargs: Any
-  ) -> Any:
-    if dim is not None and x.dim():
-      dim %= x.dim()
-    values, *places = unique_before(mode, op, x, dim, *args, **kwargs)
-    return values, *(as_dtype(one, torch.int64) for one in places)
-
-  def masked_select(mode: Any, op: Any, x: torch.Tensor, mask: torch.Tensor) -> Any:
-    with mode:
-      x, mask = torch.broadcast_tensors(x, mask)
-    return select_before(mode, op, x, mask)
-
-  def bincount(
-    mode: Any, op: Any, x: torch.Tensor, weights: torch.Tensor | None = None, minlength: Any = 0
-  ) -> Any:
-    dtype = torch.int64
-    if weights is not None:
-      dtype = torch.float32 if weights.dtype == torch.float32 else torch.float64
-    return as_dtype(bincount_before(mode, op, x, weights, minlength), dtype)
-
-  def norm(
-    mode: Any, op: Any, x: torch.Tensor, ord: Any = 2, dim: Any = None, *args: Any, **kwargs: Any
-  ) -> Any:
-    if not x.dim() or all(each >= 0 for each in dim or ()):
-      return NotImplemented
-    with mode:
-      return with_dims_from_the_first(op)(x, ord, dim, *args, **kwargs)
-
-  layer_before = decompositions.one_layer_lstm
-
-  def lstm_layer(inputs: Any, states: Any, *args: Any, **kwargs: Any) -> Any:
-    results, last = layer_before(inputs, states, *args, **kwargs)
-    return results, tuple(
-      one.squeeze(0) if one.dim() > state.dim() else one for one, state in zip(last, states)
-    )
-
-  norm_operator = torch.ops.aten.linalg_vector_norm.default
-  of_any_size = with_dims_from_the_first(decomposition_table[norm_operator])
-  implementations = {
-    bincount_operator: bincount,
-    norm_operator: norm,
-    select_operator: masked_select,
-  }
-  FakeTensorMode.cache_clear()
-  with (
-    replaced((module, "_unique", unique), (decompositions, "one_layer_lstm", lstm_layer)),
-    replaced_entries("torch._subclasses.fake_impls.op_implementations_dict", implementations),
-    replaced_entries("torch._decomp.decomposition_table", {norm_operator: of_any_size}),
-  ):
-    yield
 
 
 @contextlib.contextmanager
@@ -792,50 +405,6 @@ def decomposed(decompositions: dict[Any, Callable[..., Any]]) -> Iterator[None]:
       yield
   finally:
     clear()
-
-
-def with_dims_from_the_first(norm: Callable[..., Any]) -> Callable[..., Any]:
-  """Makes the decomposition of `linalg_vector_norm` count dimensions from the first. That of torch
-  2.11 keeps dimensions of one element that are counted from the last."""
-
-  def counted(x: Any, ord: Any = 2, dim: Any = None, *args: Any, **kwargs: Any) -> Any:
-    if dim is not None and x.dim():
-      dim = [each % x.dim() for each in ([dim] if isinstance(dim, int) else dim)]
-    return norm(x, ord, dim, *args, **kwargs)
-
-  return counted
-
-
-def with_right_dtypes(exported: ExportedProgram) -> ExportedProgram:
-  """A program that was traced outside of `right_dtypes`, as if it had been traced inside."""
-  import torch
-
-  aten = torch.ops.aten
-  operators = {
-    aten._unique2.default,
-    aten.unique_consecutive.default,
-    aten.unique_dim.default,
-    aten.unique_dim_consecutive.default,
-    aten.bincount.default,
-    aten.masked_select.default,
-  }
-  nodes = graphs.nodes(exported)
-  if operators.isdisjoint(node.target for node in nodes) and not any(map(_counts_from_last, nodes)):
-    return exported
-  shapes = assumed.environment(exported)
-  if shapes is not None:
-    shapes.fake_tensor_cache.clear()
-  return functional(exported, {})
-
-
-def _counts_from_last(node: torch.fx.Node) -> bool:
-  """Whether a node is a norm along dimensions that are counted from the last."""
-  import torch
-
-  if node.target is not torch.ops.aten.linalg_vector_norm.default:
-    return False
-  dims: Any = node.args[2] if len(node.args) > 2 else node.kwargs.get("dim")
-  return any(each < 0 for each in dims or ())
 
 
 @contextlib.contextmanager
@@ -873,83 +442,6 @@ def untraced() -> Iterator[None]:
 
   with replaced((after_aot, "save_graph_repro", written)):
     yield
-
-
-@contextlib.contextmanager
-def kept_simplifications() -> Iterator[None]:
-  """Keeps, while open, how Inductor simplifies indices, so that each graph that is compiled
-  meanwhile finds what the one before has found. Indices with sizes that vary are left out, since
-  what is known of these sizes changes. SymPy's search for patterns of several dimensions, which
-  takes a quarter of the time of some models, is replaced."""
-  from torch._inductor import sizevars
-
-  def keeping(find: Callable[..., Any]) -> Callable[..., Any]:
-    kept: dict[Any, Any] = {}
-
-    def found(self: Any, *args: Any) -> Any:
-      if self.replacements or self.shape_env.var_to_range:
-        return find(self, *args)
-      key = tuple(
-        tuple(value.items()) if isinstance(value, dict) else tuple(value)
-        for value in (args if isinstance(args[0], (list, tuple)) else ((args[0],), *args[1:]))
-      )
-      if key not in kept:
-        kept[key] = find(self, *args)
-      return kept[key]
-
-    return found
-
-  allocator: Any = sizevars.SizeVarAllocator
-  with replaced(
-    (sizevars, "_join_dimensions_cached", functools.lru_cache(256)(_joined)),
-    *(
-      (allocator, name, keeping(vars(allocator)[name]))
-      for name in ("_simplify_with_ranges", "_simplify_loops_impl")
-      if name in vars(allocator)
-    ),
-  ):
-    yield
-
-
-def _joined(index: Any) -> Any:
-  """An index with the quotients and remainders of one number joined, as Inductor joins them:
-  `s * (b // d % m) + s * m * (b // (d * m))` is `s * (b // d)`, and the same with `% n` is
-  `s * (b // d % (m * n))`."""
-  from torch._inductor import sizevars
-  from torch.utils._sympy.functions import FloorDiv, ModularIndexing
-
-  def without(one: Any, other: Any, joined: Any) -> Any:
-    return sizevars.join_dimensions(index - one - other + joined)
-
-  def factors(term: Any) -> tuple[Any, Any] | None:
-    """The scale and the remainder of a term, None if it has another form."""
-    remainders = [each for each in sympy.Mul.make_args(term) if isinstance(each, ModularIndexing)]
-    return (term / remainders[0], remainders[0]) if len(remainders) == 1 else None
-
-  terms = [(term, found) for term in index.args if (found := factors(term)) is not None]
-  for one, (scale, remainder) in terms:
-    base, divisor, modulus = remainder.args
-    for other, (other_scale, following) in terms:
-      if (
-        other_scale == scale * modulus
-        and following == ModularIndexing(base, divisor * modulus, following.args[2])
-        and one != other
-      ):
-        joined = ModularIndexing(base, divisor, modulus * following.args[2])
-        return without(one, other, scale * joined)
-  for one, (scale, remainder) in terms:
-    base, divisor, modulus = remainder.args
-    rest = scale * modulus * FloorDiv(base, divisor * modulus)
-    if rest in index.args:
-      return without(one, rest, scale * FloorDiv(base, divisor))
-  return index
-
-
-def argument_names(exported: ExportedProgram) -> list[str]:
-  """The names of a program's positional and keyword arguments; `*many` has a name for each
-  value."""
-  signature = exported.module_call_graph[0].signature
-  return list(signature.forward_arg_names or []) if signature else []
 
 
 # Compilation for a GPU that is not there (cuda/fake_cuda.py, cuda/gemm_configs.py)

@@ -11,7 +11,7 @@ from typing import Any
 
 import sympy
 
-from . import empty, torch_compat
+from . import empty, shape_functions, torch_compat
 from .lines import InductorObject
 from .replace import replaced, replaced_entries
 
@@ -225,7 +225,7 @@ def smaller_and_larger() -> Iterator[None]:
   smaller = choosing(Min, lambda self, left, right: self.statically_known_leq(left, right))
   larger = choosing(Max, lambda self, left, right: self.statically_known_leq(right, left))
   with replaced(
-    torch_compat.smaller_sizes(),
+    shape_functions.smaller_sizes(),
     (allocator, "evaluate_min", smaller),
     (allocator, "evaluate_max", larger),
   ):

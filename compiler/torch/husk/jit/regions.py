@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from .. import hir
 from ..errors import Unsupported
-from ..inductor import torch_compat
+from ..inductor import dynamo_frames
 from ..inductor.layouts import span
 from ..program.signature import limits
 
@@ -108,7 +108,7 @@ def of_frame(of_inductor: Sequence[range]) -> Region | None:
   not what, except the limits of 32-bit indices, which are checks of the program."""
   import torch
 
-  frame = torch_compat.traced_frame()
+  frame = dynamo_frames.traced_frame()
   if frame is None:
     return None
   code, values = frame
@@ -126,7 +126,7 @@ def of_frame(of_inductor: Sequence[range]) -> Region | None:
       del arguments[first]
     owner = type(owner)
   else:
-    owner = _class_or_function(values.get("fn")) if torch_compat.wraps(code) else None
+    owner = _class_or_function(values.get("fn")) if dynamo_frames.wraps(code) else None
   guards, symbols = _guards(of_inductor)
   return Region(
     f"{code.co_name} ({code.co_filename.rpartition('/')[2]}:{code.co_firstlineno})",
@@ -141,7 +141,7 @@ def of_frame(of_inductor: Sequence[range]) -> Region | None:
 
 
 def _ranges() -> dict[str, str]:
-  ranges = torch_compat.symbol_ranges()
+  ranges = dynamo_frames.symbol_ranges()
   return {str(symbol): limits(symbol, ranges) or "0..inf" for symbol in ranges}
 
 
@@ -187,12 +187,12 @@ def _described(value: Any) -> Any:
 
 def guard_count() -> int:
   """The number of guards on sizes and ints that torch has assumed until now."""
-  return len(torch_compat.shape_guards()[0])
+  return len(dynamo_frames.shape_guards()[0])
 
 
 def _guards(of_inductor: Sequence[range]) -> tuple[list[tuple[str, str]], dict[str, list[str]]]:
   """The guards on sizes and ints, and the sources of their symbols."""
-  conditions, sources = torch_compat.shape_guards()
+  conditions, sources = dynamo_frames.shape_guards()
   conditions = [
     condition
     for index, condition in enumerate(conditions)
@@ -295,7 +295,7 @@ def callee(compiled: Any) -> Callee:
     signature = inspect.signature(traced)
   found: list[Any] = [traced, *([module.forward] if module is not None else [])]
   functions = [getattr(one, "__func__", one) for one in found]
-  functions.append(torch_compat.wrapped(traced))
+  functions.append(dynamo_frames.wrapped(traced))
   if module is None and isinstance(bound := getattr(traced, "__self__", None), torch.nn.Module):
     module = bound
   return Callee(
@@ -312,7 +312,7 @@ def entries(of: Callee) -> list[Entry]:
   owner = _class_or_function(of.traced if of.module is None else of.module)
   found = []
   for function in {function.__code__: function for function in of.functions}.values():
-    for code, number in torch_compat.compiled_codes(function.__code__):
+    for code, number in dynamo_frames.compiled_codes(function.__code__):
       region = _region_of_code(code, function)
       if region is None or region.owner is not None and region.owner() is not owner:
         continue
@@ -342,7 +342,7 @@ def _breaks(code: types.CodeType, names: Mapping[str, Any]) -> Iterator[str]:
     place = re.fullmatch(r"torch_dynamo_resume_in_(.*)_at_(\d+)", resumed.co_name)
     if place:
       yield f"{place[1]} ({resumed.co_filename.rpartition('/')[2]}:{place[2]})"
-    for inner, _ in torch_compat.compiled_codes(resumed):
+    for inner, _ in dynamo_frames.compiled_codes(resumed):
       yield from _breaks(inner, names)
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from .. import devices, hir
 from ..errors import Unsupported
-from ..inductor import torch_compat
+from ..inductor import dynamo_frames
 from ..inductor.layouts import span
 from ..lower import extern
 from ..lower.operators import Operators
@@ -406,7 +406,7 @@ class FunctionWriter:
     leaves = list(self.leaves)
     args, kwargs = pytree.tree_unflatten(leaves, spec)
     function = self.entry.function
-    if self.callee.module is not None and not torch_compat.wraps(function.__code__):
+    if self.callee.module is not None and not dynamo_frames.wraps(function.__code__):
       args = (self.callee.module, *args)
     bound = inspect.signature(function).bind(*args, **kwargs)
     bound.apply_defaults()

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Unsupported, within
-from ..inductor import torch_compat, writes
+from ..inductor import exported_programs, writes
 from .memory import Extent, Extents, addresses
 
 if TYPE_CHECKING:
@@ -49,12 +49,12 @@ def merged(programs: Mapping[str, ExportedProgram]) -> dict[str, ExportedProgram
 def _merged(exported: ExportedProgram, extents: Extents) -> ExportedProgram:
   if not any(_groups(exported, extents)):
     return exported
-  program = torch_compat.copied(exported)
+  program = exported_programs.copied(exported)
   tensors, constants = dict(exported.state_dict), dict(exported.constants)
   specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
   for extent, group in list(_groups(program, extents)):
     base = _base(extent, group)
-    specs[base.node.name] = torch_compat.state_spec(specs[base.node.name])
+    specs[base.node.name] = exported_programs.state_spec(specs[base.node.name])
     for table in (tensors, constants):
       if base.target in table:
         table[base.target] = base.tensor
@@ -69,9 +69,9 @@ def _merged(exported: ExportedProgram, extents: Extents) -> ExportedProgram:
   signature = program.graph_signature
   signature.input_specs = list(specs.values())
   program.graph_module.recompile()
-  changed = torch_compat.with_tensors(program, signature, tensors, constants)
+  changed = exported_programs.with_tensors(program, signature, tensors, constants)
   changed.example_inputs = exported.example_inputs
-  return torch_compat.with_guards(changed, exported)
+  return exported_programs.with_guards(changed, exported)
 
 
 def separated(model: torch.nn.Module, examples: Any) -> Any:

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from ..inductor import torch_compat
+from ..inductor import exported_programs
 
 if TYPE_CHECKING:
   import torch
@@ -43,7 +43,7 @@ def evaluated(exported: ExportedProgram) -> ExportedProgram:
   """The program with constants for such tensors; a copy if it has one."""
   if not any(_all(exported)):
     return exported
-  program = torch_compat.copied(exported)
+  program = exported_programs.copied(exported)
   constants, known = dict(program.constants), []
   specs = list(program.graph_signature.input_specs)
   for filled in list(_all(program)):
@@ -63,9 +63,9 @@ def evaluated(exported: ExportedProgram) -> ExportedProgram:
   signature = program.graph_signature
   signature.input_specs = specs
   program.graph_module.recompile()
-  changed = torch_compat.with_tensors(program, signature, dict(program.state_dict), constants)
+  changed = exported_programs.with_tensors(program, signature, dict(program.state_dict), constants)
   changed.example_inputs = exported.example_inputs
-  return torch_compat.with_guards(changed, exported)
+  return exported_programs.with_guards(changed, exported)
 
 
 def _all(exported: ExportedProgram) -> Iterator[_Filled]:

@@ -15,7 +15,7 @@ import sympy
 
 from .. import hir
 from ..errors import Unsupported
-from ..inductor import python_text, torch_compat
+from ..inductor import exported_programs, python_text
 from . import trees
 from .values import Input
 
@@ -33,7 +33,7 @@ def of(exported: ExportedProgram, inputs: Sequence[Input]) -> list[tuple[hir.Exp
   and the text of the message."""
   conditions = []
   by_name = sources(exported)
-  for guard in torch_compat.guards(exported):
+  for guard in exported_programs.guards(exported):
     text = guard
     for source in sorted(by_name, key=len, reverse=True):
       text = text.replace(source, f"_input[{by_name[source]}]")
@@ -61,7 +61,7 @@ def sources(exported: ExportedProgram) -> dict[str, int]:
   """
   spec = exported.call_spec.in_spec
   assert spec is not None
-  positional = torch_compat.argument_names(exported)
+  positional = exported_programs.argument_names(exported)
   found: dict[str, int] = {}
   for index, ((kind, argument, *path)) in enumerate(trees.paths(spec)):
     name = str(argument.name) if kind.number else positional[argument.number]

@@ -23,7 +23,7 @@ import sympy
 
 from .. import prints
 from ..errors import CompileError, Unsupported
-from ..inductor import assumed, failures, origins, torch_compat
+from ..inductor import assumed, exported_programs, failures, origins
 from ..inductor.replace import replaced
 from . import guards
 from .objects import Classes
@@ -285,7 +285,7 @@ def _assume_deferred(program: ExportedProgram) -> None:
     ):
       if any(one.is_number for one in condition.args):
         raise ValueError(f"the model's code is traced for {assumed.text(shapes, condition)} alone")
-  torch_compat.assume(program, [assumed.Assumption(one) for one in dict.fromkeys(conditions)])
+  exported_programs.assume(program, [assumed.Assumption(one) for one in dict.fromkeys(conditions)])
 
 
 def _fixed_numbers(program: ExportedProgram) -> list[str]:

@@ -8,7 +8,7 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..inductor import graphs, own_operators, torch_compat
+from ..inductor import exported_programs, graphs, own_operators
 
 if TYPE_CHECKING:
   import torch
@@ -296,4 +296,4 @@ def as_arithmetic(
     return NotImplemented if supports(call) else _arithmetic(call)
 
   wanted = {operator(): decomposed, grouped_operator(): _grouped_arithmetic}
-  return torch_compat.functional(exported, wanted)
+  return exported_programs.functional(exported, wanted)

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..fusion.order import Order
-from ..inductor import graphs, torch_compat, writes
+from ..inductor import exported_programs, graphs, writes
 from ..inductor.added import AddedConstants
 from . import schemes, stacks
 from .codes import Codes, codes_of, small
@@ -64,7 +64,7 @@ class Recognised:
     without one is returned itself."""
     constants, products = _reached_products(exported)
     if constants.is_behind_writes:
-      exported = torch_compat.functional(exported, {})
+      exported = exported_programs.functional(exported, {})
       constants, products = _reached_products(exported)
     matches = []
     for product, reached in products:
@@ -79,7 +79,7 @@ class Recognised:
         matches.append(self._match(product, codes, reached, constants))
     if not matches:
       return exported
-    changed = torch_compat.copied(exported)
+    changed = exported_programs.copied(exported)
     return _replaced(changed, exported, matches)
 
   def lines(self) -> list[str]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from ..inductor import graphs, torch_compat
+from ..inductor import exported_programs, graphs
 from ..inductor.added import AddedConstants
 from ..inductor.lines import InductorObject
 from .rewriting import Constants, Reached
@@ -42,7 +42,7 @@ def _of_pools(exported: ExportedProgram) -> ExportedProgram:
     return exported
   import torch
 
-  program = torch_compat.copied(exported)
+  program = exported_programs.copied(exported)
   graph, ops = program.graph, torch.ops.quantized_decomposed
   for node in list(graph.nodes):
     if not _is_unequal_pool(node):
@@ -81,7 +81,7 @@ def _is_unequal_pool(node: torch.fx.Node) -> bool:
 def _of_affine(exported: ExportedProgram) -> ExportedProgram:
   if not any(_name(node) in _AFFINE for node in exported.graph.nodes):
     return exported
-  program = torch_compat.copied(exported)
+  program = exported_programs.copied(exported)
   constants, added = Constants(program), AddedConstants(program)
   vectors: dict[torch.fx.Node, torch.fx.Node] = {}
   for node in list(program.graph.nodes):
@@ -93,7 +93,7 @@ def _of_affine(exported: ExportedProgram) -> ExportedProgram:
 def _of_constants(exported: ExportedProgram) -> ExportedProgram:
   if not any(True for _ in _quantized_constants(exported, Constants(exported))):
     return exported
-  program = torch_compat.copied(exported)
+  program = exported_programs.copied(exported)
   constants, added = Constants(program), AddedConstants(program)
   for node, reached, name in list(_quantized_constants(program, constants)):
     codes = constants.results(reached)[node]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ...errors import Unsupported
-from .. import graphs, origins, torch_compat
+from .. import exported_programs, graphs, origins
 from . import dispatch, operators, strided
 from .parts import Parts, component, stacked
 
@@ -25,11 +25,11 @@ def functional(exported: ExportedProgram) -> ExportedProgram:
   """The program as `rewrite` needs it: without operators that write, also within what torch writes
   in terms of other operators, as `stft`."""
   wanted = _composites(exported)
-  exported = torch_compat.functional(exported, wanted)
+  exported = exported_programs.functional(exported, wanted)
   # What has been decomposed may consist of others that are.
   while more := {op: found for op, found in _composites(exported).items() if op not in wanted}:
     wanted |= more
-    exported = torch_compat.functional(exported, more)
+    exported = exported_programs.functional(exported, more)
   return exported
 
 
