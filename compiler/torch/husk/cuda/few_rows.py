@@ -28,7 +28,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..fusion import parts, rewriting, shapes
-from ..fusion.chain import Chain
+from ..fusion.chain import Chain, only_user
 from ..fusion.order import Order
 from ..inductor import graphs, own_operators
 from ..quantized import operator as quantized_operator
@@ -291,14 +291,10 @@ def _with_gates(layers: list[_Layer]) -> Iterator[_Group]:
     yield _Group(rest[begin : begin + most])
 
 
-def _only_user(node: torch.fx.Node) -> torch.fx.Node | None:
-  return next(iter(node.users)) if len(node.users) == 1 else None
-
-
 def _is_activated(layer: _Layer) -> bool:
   """Whether an activation follows a layer, which Inductor makes one kernel with its product. The
   kernel of several rows has activations of gates only."""
-  user = _only_user(layer.node)
+  user = only_user(layer.node)
   return user is not None and parts.activation(user, layer.node) is not None
 
 
@@ -306,17 +302,17 @@ def _gate(layer: torch.fx.Node) -> _Gate | None:
   """The gate that a layer is the first part of."""
   import torch
 
-  user = _only_user(layer)
+  user = only_user(layer)
   part = None if user is None else parts.activation(user, layer)
   if part is None or part.value not in few_rows_kernel.GATES:
     return None
   activation = part.nodes[-1]
-  product = _only_user(activation)
+  product = only_user(activation)
   if product is None or product.target is not torch.ops.aten.mul.Tensor:
     return None
   factors: list[Any] = list(product.args)
   other = factors[1] if factors[0] is activation else factors[0]
-  if not isinstance(other, torch.fx.Node) or _only_user(other) is not product:
+  if not isinstance(other, torch.fx.Node) or only_user(other) is not product:
     return None
   return _Gate(part.value, part.nodes, product, other)
 

@@ -36,7 +36,7 @@ class Chain:
     self.nodes = [call]
     self.parts: dict[str, Any] = {}
     for name, find in finds.items():
-      user = _only_user(self.last)
+      user = only_user(self.last)
       part = None if user is None else find(user, self.last)
       if part is None:
         continue
@@ -57,7 +57,8 @@ class Chain:
       node.graph.erase_node(node)
 
 
-def _only_user(node: torch.fx.Node) -> torch.fx.Node | None:
-  """The only user of a node, if it is a call."""
+def only_user(node: torch.fx.Node) -> torch.fx.Node | None:
+  """The only user of a node, if it is a call. An assertion is a user here, other than in
+  `shapes.only_user`: a chain removes the node, which the assertion needs."""
   user = next(iter(node.users)) if len(node.users) == 1 else None
   return user if user is not None and user.op == "call_function" else None
