@@ -40,6 +40,7 @@ def husk_lines(
   from torch._inductor import decomposition, ir, lowering, scheduler, tiling_utils
   from torch._inductor.codegen import triton
   from torch._inductor.fx_passes import fuse_attention
+  from torch.utils._sympy.value_ranges import SymPyValueRangeAnalysis
 
   def codegen(self: InductorObject, wrapper: InductorObject) -> None:
     wrapper.writeline(NodeLine(self))
@@ -71,6 +72,7 @@ def husk_lines(
     (ir.ExternKernel, "process_kernel", process),
     (ir.View, "_dynamic_reshape_indexer", reshaped),
     (triton.TritonSymbols, "get_block_shape", shape),
+    (SymPyValueRangeAnalysis, "eq", staticmethod(_of_booleans_too(SymPyValueRangeAnalysis.eq))),
     *(
       (getattr(ir, name), "get_free_symbol_uses", _symbols_of(fields))
       for name, fields in _NUMBERS_OF_PARTS.items()
@@ -306,6 +308,20 @@ def _of_equal_numbers(splits: Callable[..., Any]) -> Callable[..., Any]:
     return splits(n, elements, reduced, **options)
 
   return of_equal_numbers
+
+
+def _of_booleans_too(equal: Callable[..., Any]) -> Callable[..., Any]:
+  """Makes `SymPyValueRangeAnalysis.eq` compare booleans. Inductor asks for the ranges of values
+  that are computed of places, as `(a < 3) != (a > 5)` of an `arange`, and SymPy orders no
+  booleans."""
+  from torch.utils._sympy.value_ranges import SymPyValueRangeAnalysis, ValueRanges
+
+  def of_booleans_too(left: Any, right: Any) -> Any:
+    ranges = (ValueRanges.wrap(left), ValueRanges.wrap(right))
+    to_int = SymPyValueRangeAnalysis._bool_to_int
+    return equal(*(to_int(each) if each.is_bool else each for each in ranges))
+
+  return of_booleans_too
 
 
 class _UnknownEquality(Exception):

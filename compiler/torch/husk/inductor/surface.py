@@ -835,6 +835,8 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   "torch.utils._sympy.value_ranges": (
     uses("ValueRanges SymPyValueRangeAnalysis bound_sympy", "the range of an expression"),
     replaces("sympy_interp", "keeps the ranges of expressions (repeated_sizes.py)"),
+    uses("_bool_to_int", "the numbers of a boolean", of="SymPyValueRangeAnalysis"),
+    replaces("eq", "compares booleans (patches.py)", of="SymPyValueRangeAnalysis"),
   ),
   "torch.utils._sympy.interp": (
     replaces("sympy_interp", "keeps the ranges of parts of expressions (repeated_sizes.py)"),

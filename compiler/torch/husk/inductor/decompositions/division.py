@@ -71,7 +71,10 @@ def _moved(x: torch.Tensor, y: Any) -> tuple[torch.Tensor, torch.Tensor, torch.T
   import torch
 
   rest = torch.fmod(x, y)
-  differ = (rest != 0) & ((rest < 0) != (y < 0))
+  if isinstance(y, torch.Tensor):
+    differ = ((rest > 0) & (y < 0)) | ((rest < 0) & (y > 0))
+  else:
+    differ = rest > 0 if y < 0 else rest < 0
   return torch.where(differ, rest + y, rest), rest, differ
 
 
