@@ -31,9 +31,10 @@ ONNX = {
   "onnxruntime-int8-blocks": ("int8", 4),
 }
 
+EXECUTORCH = "executorch-int4-rows.pte"
 
-# Names of transformers, and of ExecuTorch. Rotary embeddings want another order of rows there, which
-# takes no other time.
+# Names of transformers, and of ExecuTorch. Rotary embeddings want another order of rows,
+# which takes no other time.
 NAMES = {
   "model.layers.": "layers.",
   "model.norm": "norm",
@@ -119,11 +120,12 @@ def executorch(source, folder, tokens):
       *("backend.xnnpack.extended_ops=True", "quantization.qmode=8da4w"),
       *("quantization.group_size=32", "quantization.use_hqq=False"),
       *("quantization.embedding_quantize='4,32'", f"export.max_seq_length={tokens}"),
-      *(f"export.max_context_length={tokens}", f"export.output_dir={folder}"),
-      "export.output_name=executorch-int4-rows.pte",
+      *(f"export.max_context_length={tokens}", f"export.output_name={EXECUTORCH}"),
     ],
     check=True,
+    cwd=source,  # where it writes its file and its logs
   )
+  shutil.move(source / EXECUTORCH, folder / EXECUTORCH)
 
 
 RUNTIMES = {"onnxruntime-genai": onnxruntime_genai, "executorch": executorch}

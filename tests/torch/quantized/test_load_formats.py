@@ -106,9 +106,14 @@ def test_large_weights_are_computed_in_blocks(tmp_path, monkeypatch):
   layer, _ = loaded(tmp_path, "awq", torch.linspace(-1, 1, N))
   x = torch.randn(2, K)
   with torch.no_grad():
-    whole = layer(x)
+    whole, numbers = layer(x), layer.weight()
     monkeypatch.setattr(operator, "_BLOCK", 7 * K)
     torch.testing.assert_close(layer(x), whole)
+    assert torch.equal(layer.weight(), numbers)
+    weight, scales, zeros, values = layer.weight.parts()
+    parts = [one.unflatten(0, (2, -1)) for one in (weight, scales, zeros)]
+    stack = operator.dequantized()(*parts, values, 4, layer.weight.group, torch.bfloat16)
+    assert torch.equal(stack, numbers.bfloat16().unflatten(0, (2, -1)))
 
 
 class Block(torch.nn.Module):

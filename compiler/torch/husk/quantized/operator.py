@@ -5,6 +5,7 @@ and `husk::embedding_quantized` and `husk::dequantized`, for which none has."""
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -149,7 +150,7 @@ def dequantized() -> Operator:
     "ScalarType dtype",
     _fake_numbers,
     decomposed=_numbers,
-    eager=_numbers,
+    eager=_numbers_in_blocks,
   )
 
 
@@ -161,6 +162,21 @@ def _fake_numbers(_weight: torch.Tensor, scales: torch.Tensor, *rest: Any) -> to
 def _numbers(*arguments: Any) -> torch.Tensor:
   *of_weight, dtype = arguments
   return numbers(*of_weight).to(dtype)
+
+
+def _numbers_in_blocks(*arguments: Any) -> torch.Tensor:
+  """The same in eager mode, which has the numbers of some rows in f32 in memory."""
+  import torch
+
+  *tensors, values, bits, group, dtype = arguments
+  *rows, groups = tensors[1].shape
+  parts = [None if one is None else one.flatten(0, -2) for one in tensors]
+  result = torch.empty(math.prod(rows), groups * group, dtype=dtype, device=parts[0].device)
+  step = max(1, _BLOCK // max(1, groups * group))
+  for begin in range(0, len(result), step):
+    of_rows = [None if one is None else one[begin : begin + step] for one in parts]
+    result[begin : begin + step] = numbers(*of_rows, values, bits, group)
+  return result.reshape(*rows, groups * group)
 
 
 # ---- stacks of weights ----
