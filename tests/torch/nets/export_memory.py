@@ -26,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zlib
 
 import torch
 
@@ -112,9 +113,8 @@ def write(folder, options, layers):
   folder.mkdir(parents=True, exist_ok=True)
   config = configuration(options, layers)
   (folder / "config.json").write_text(json.dumps(config))
-  generator = torch.Generator().manual_seed(0)
 
-  def random(shape):
+  def random(shape, generator):
     tensor = torch.empty(shape, dtype=torch.bfloat16)
     return tensor.normal_(0, 0.02, generator=generator) if len(shape) > 1 else tensor.fill_(1)
 
@@ -132,7 +132,9 @@ def write(folder, options, layers):
     shapes["model-head.safetensors"] = {"lm_head.weight": (words, width)}
   for file, tensors in shapes.items():
     if not (folder / file).exists():
-      made = {name: random(shape) for name, shape in tensors.items()}
+      # Equal weights would be one in the artifact.
+      generator = torch.Generator().manual_seed(zlib.crc32(file.encode()))
+      made = {name: random(shape, generator) for name, shape in tensors.items()}
       save_file(made, folder / file, metadata={"format": "pt"})
   places = {name: file for file, tensors in shapes.items() for name in tensors}
   index = {"metadata": {}, "weight_map": places}
