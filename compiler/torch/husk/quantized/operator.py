@@ -164,18 +164,27 @@ def _numbers(*arguments: Any) -> torch.Tensor:
   return numbers(*of_weight).to(dtype)
 
 
-def _numbers_in_blocks(*arguments: Any) -> torch.Tensor:
+def _numbers_in_blocks(
+  weight: torch.Tensor,
+  scales: torch.Tensor,
+  zeros: torch.Tensor | None,
+  values: torch.Tensor | None,
+  bits: int,
+  group: int,
+  dtype: torch.dtype,
+) -> torch.Tensor:
   """The same in eager mode, which has the numbers of some rows in f32 in memory."""
   import torch
 
-  *tensors, values, bits, group, dtype = arguments
-  *rows, groups = tensors[1].shape
-  parts = [None if one is None else one.flatten(0, -2) for one in tensors]
-  result = torch.empty(math.prod(rows), groups * group, dtype=dtype, device=parts[0].device)
+  *rows, groups = scales.shape
+  result = torch.empty(math.prod(rows), groups * group, dtype=dtype, device=scales.device)
+  flat, of_scales = weight.flatten(0, -2), scales.flatten(0, -2)
+  of_zeros = None if zeros is None else zeros.flatten(0, -2)
   step = max(1, _BLOCK // max(1, groups * group))
   for begin in range(0, len(result), step):
-    of_rows = [None if one is None else one[begin : begin + step] for one in parts]
-    result[begin : begin + step] = numbers(*of_rows, values, bits, group)
+    part = slice(begin, begin + step)
+    part_zeros = None if of_zeros is None else of_zeros[part]
+    result[part] = numbers(flat[part], of_scales[part], part_zeros, values, bits, group)
   return result.reshape(*rows, groups * group)
 
 
