@@ -2,16 +2,22 @@
 
     python -m husk llm MODEL.gguf -o model.husk --max-tokens 2048 [--activations int8]
     python tests/bench/language.py model.husk MODEL.gguf [--threads 1,2] [--prompt 512] [--new 64]
+        [--openvino] [--onnxruntime-genai FOLDER,FOLDER] [--executorch MODEL.pte]
 
-Needs llama-cpp-python, and `--openvino` needs openvino-genai. In each round all take the same
-prompt, and then the tokens that Husk generates, one after another; llama.cpp gets them without
-choosing them itself, and OpenVINO generates its own. A row has medians of the rounds, in tokens a
-second, and the ratio of Husk's to the other's. The last row of a number of threads compares a token
-with a read of as many bytes as the GGUF file has, by as many threads. tests/bench/random_decoder.py
-writes larger models."""
+Needs llama-cpp-python; `--openvino` needs openvino-genai, the next two onnxruntime-genai and
+executorch. In each round all take the same prompt, and then the tokens that Husk generates, one
+after another; llama.cpp and ExecuTorch get them without choosing them themselves, and OpenVINO and
+onnxruntime-genai generate their own. A row has medians of the rounds, in tokens a second, and the
+ratio of Husk's to the other's. The last row of a number of threads compares a token with a read of
+as many bytes as the GGUF file has, by as many threads. tests/bench/random_decoder.py writes larger
+models, random_peers.py the same for the last two, whose names say what their activations are:
+exact, or rounded to 8 bits by blocks of 32 or by rows. llama.cpp and OpenVINO round by blocks of
+32."""
 
 import argparse
+import json
 import os
+import pathlib
 import statistics
 import sys
 import time
@@ -89,6 +95,61 @@ def openvino_model(path, threads):
   return run
 
 
+def onnxruntime_model(folder, threads, most):
+  """The same by onnxruntime-genai, which generates tokens of its own."""
+  import numpy
+  import onnxruntime_genai  # pyright: ignore[reportMissingImports]
+
+  config = onnxruntime_genai.Config(str(folder))
+  settings = {"intra_op_num_threads": threads, "inter_op_num_threads": 1}
+  config.overlay(json.dumps({"model": {"decoder": {"session_options": settings}}}))
+  model = onnxruntime_genai.Model(config)
+
+  def run(prompt, count, tokens):
+    settings = onnxruntime_genai.GeneratorParams(model)
+    # No end of text ends the generation.
+    settings.set_search_options(max_length=most, min_length=most, do_sample=False)
+    generator = onnxruntime_genai.Generator(model, settings)
+    begin = time.perf_counter()
+    generator.append_tokens(numpy.array(prompt, numpy.int32))
+    generator.generate_next_token()
+    middle = time.perf_counter()
+    for _ in range(count):
+      generator.generate_next_token()
+    end = time.perf_counter()
+    return middle - begin, (end - middle) * (len(tokens) - 1) / count, tokens
+
+  return run
+
+
+def executorch_model(path, threads):
+  """The same by ExecuTorch, for tokens that are given."""
+  import importlib
+
+  import torch
+  from executorch.extension.pybindings import portable_lib  # pyright: ignore[reportMissingImports]
+
+  for operators in ("extension.llm.custom_ops.custom_ops", "kernels.quantized"):
+    importlib.import_module(f"executorch.{operators}")
+  portable_lib._unsafe_reset_threadpool(threads)
+  model = portable_lib._load_for_executorch(str(path))
+
+  def run(prompt, _count, tokens):
+    def step(part, position):
+      (logits,) = model.forward((torch.tensor([part]), torch.tensor([position])))
+      return int(logits.argmax())
+
+    begin = time.perf_counter()
+    step(prompt, 0)
+    middle = time.perf_counter()
+    for place, token in enumerate(tokens[:-1], len(prompt)):
+      step([token], place)
+    end = time.perf_counter()
+    return middle - begin, end - middle, tokens
+
+  return run
+
+
 def reader(path, threads):
   """A function that returns the seconds in which so many threads read as many bytes as a file
   has."""
@@ -103,6 +164,10 @@ def reader(path, threads):
     return time.perf_counter() - begin
 
   return run
+
+
+def _paths(text):
+  return [pathlib.Path(one) for one in text.split(",")] if text else []
 
 
 def prompt_of(length):
@@ -122,6 +187,8 @@ def main():
   parser.add_argument("--new", type=int, default=64)
   parser.add_argument("--rounds", type=int, default=5)
   parser.add_argument("--openvino", action="store_true")
+  parser.add_argument("--onnxruntime-genai", help="folders of its model builder")
+  parser.add_argument("--executorch", help="files of its export of a Llama")
   options = parser.parse_args()
   for threads in map(int, options.threads.split(",")):
     runs = {
@@ -130,6 +197,11 @@ def main():
     }
     if options.openvino:
       runs["OpenVINO"] = openvino_model(options.gguf, threads)
+    most = options.prompt + options.new + 8
+    for path in _paths(options.onnxruntime_genai):
+      runs[path.name] = onnxruntime_model(path, threads, most)
+    for path in _paths(options.executorch):
+      runs[path.stem] = executorch_model(path, threads)
     read = reader(options.gguf, threads)
     prompt = prompt_of(options.prompt)
     reads = []

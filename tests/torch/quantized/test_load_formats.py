@@ -1,7 +1,10 @@
 """Checkpoints of safetensors, a layout of each package: what their weights are in float64, in eager
 mode and in an artifact."""
 
+import gc
 import logging
+import pathlib
+import shutil
 
 import checkpoint_writer
 import export_and_compare
@@ -13,6 +16,7 @@ import torch
 from checkpoint_writer import FORMATS, K, N, fields_of
 from husk import quantized
 from husk.quantized import schemes
+from husk.quantized.checkpoints import scratch
 from husk.quantized.layers import Rounding
 
 
@@ -102,9 +106,14 @@ def test_large_weights_are_computed_in_blocks(tmp_path, monkeypatch):
   layer, _ = loaded(tmp_path, "awq", torch.linspace(-1, 1, N))
   x = torch.randn(2, K)
   with torch.no_grad():
-    whole = layer(x)
+    whole, numbers = layer(x), layer.weight()
     monkeypatch.setattr(operator, "_BLOCK", 7 * K)
     torch.testing.assert_close(layer(x), whole)
+    assert torch.equal(layer.weight(), numbers)
+    weight, scales, zeros, values = layer.weight.parts()
+    parts = [one.unflatten(0, (2, -1)) for one in (weight, scales, zeros)]
+    stack = operator.dequantized()(*parts, values, 4, layer.weight.group, torch.bfloat16)
+    assert torch.equal(stack, numbers.bfloat16().unflatten(0, (2, -1)))
 
 
 class Block(torch.nn.Module):
@@ -339,3 +348,111 @@ def test_floats_become_codes_one_by_one(scheme, tmp_path):
     quantized.load(path, Model(), quantize=scheme)
   with pytest.raises(ValueError, match="quantize='int3': give one of 'int8'"):
     quantized.load(path, Model(), quantize="int3")
+
+
+class Mixture(torch.nn.Module):
+  """A layer of experts as transformers' are: `is_transposed` says which form its stacks have."""
+
+  def __init__(self, transposed, experts=3, n=48, k=64):
+    super().__init__()
+    self.num_experts, self.is_transposed = experts, transposed
+    self.gate_up_proj = torch.nn.Parameter(torch.zeros(experts, n, k))
+    self.down_proj = torch.nn.Parameter(torch.zeros(experts, k, k))
+    self.bias = torch.nn.Parameter(torch.zeros(experts, k))
+
+  def forward(self, x, which):
+    weight = self.down_proj[which]
+    if not self.is_transposed:
+      weight = weight.transpose(-2, -1)
+    return torch.bmm(x[:, None], weight)[:, 0]
+
+
+@pytest.mark.parametrize("form", ("apart", "stacks", "transposed"))
+@pytest.mark.parametrize("scheme", ("int8", "int4"))
+def test_experts_become_codes_one_by_one(scheme, form, tmp_path):
+  """`quantize` makes codes of stacks, whether the checkpoint has experts or whole stacks."""
+  torch.manual_seed(0)
+  whole = {name: torch.randn_like(one) for name, one in Mixture(False).state_dict().items()}
+  tensors = dict(whole)
+  if form == "apart":
+    for number, both in enumerate(tensors.pop("gate_up_proj")):
+      names = [f"{number}.{part}.weight" for part in ("gate_proj", "up_proj")]
+      tensors |= dict(zip(names, both.chunk(2), strict=True))
+    for number, one in enumerate(tensors.pop("down_proj")):
+      tensors[f"{number}.down_proj.weight"] = one
+  tensors = {f"experts.{name}": one.clone() for name, one in tensors.items()}
+  path = checkpoint_writer.folder(tmp_path / "model", tensors, {})
+  model = torch.nn.Module()
+  model.experts = Mixture(form == "transposed", n=64 if form == "transposed" else 48)
+  if form == "transposed":  # a square stack, whose shape does not tell
+    tensors["experts.gate_up_proj"] = torch.randn(3, 64, 64)
+    path = checkpoint_writer.folder(tmp_path / "square", tensors, {})
+  experts = quantized.load(path, model, quantize=scheme).experts
+  assert [*dict(experts.named_parameters())] == ["bias"]
+  found = experts.down_proj_quantized
+  for number, matrix in enumerate(whole["down_proj"]):
+    expected = schemes.SCHEMES[scheme](matrix.T if form == "transposed" else matrix)
+    assert torch.equal(found.codes[number], expected.codes)
+    assert torch.equal(found.scales[number].float(), expected.scales.float())
+  args = torch.randn(4, 64), torch.tensor([0, 2, 2, 1])
+  text = export_and_compare.run(tmp_path, experts, args)
+  assert text.count("husk::grouped_linear_quantized") == 1 and "f32 [3, 64, 64]" not in text
+
+
+def test_stacks_that_stay_floats(tmp_path):
+  """Those for which no pattern has a scheme, and those of layers that are not as transformers'."""
+  whole = {name: torch.randn_like(one) for name, one in Mixture(False).state_dict().items()}
+  path = checkpoint_writer.folder(tmp_path / "model", whole, {})
+  model = quantized.load(path, Mixture(False), quantize={"down*": "none", "*": "int8"})
+  assert torch.equal(model.down_proj, whole["down_proj"])
+  assert model.gate_up_proj_quantized.bits == 8
+  other = Mixture(False)
+  del other.is_transposed
+  model = quantized.load(path, other, quantize="int8")
+  assert torch.equal(model.down_proj, whole["down_proj"])
+  whole["down_proj"][1, 2, 3] = torch.inf
+  path = checkpoint_writer.folder(tmp_path / "inf", whole, {})
+  with pytest.raises(quantized.CheckpointError, match="'down_proj' has numbers that are NaN or"):
+    quantized.load(path, Mixture(False), quantize="int8")
+
+
+def test_codes_of_a_large_model_lie_in_files(tmp_path, monkeypatch):
+  fields = {"weight": torch.randn(96, 64), "bias": torch.randn(96)}
+  path = checkpoint_writer.folder(tmp_path / "model", fields, {})
+
+  def load(**options):
+    return quantized.load(path, torch.nn.Linear(64, 96), quantize="int4", **options)
+
+  def mapped():
+    """How many files without a name of the folder are mapped."""
+    gc.collect()
+    lines = pathlib.Path("/proc/self/maps").read_text().splitlines()
+    return sum(str(tmp_path) in line and line.endswith("(deleted)") for line in lines)
+
+  plain, small = load().weight, load(scratch=tmp_path).weight
+  assert mapped() == 0
+  monkeypatch.setattr(scratch, "_IN_MEMORY", 0)
+  monkeypatch.setattr(scratch, "_SMALL", 1024)
+  large = load(scratch=tmp_path).weight
+  assert mapped() == 1
+  full = shutil.disk_usage(tmp_path)._replace(free=5000)
+  monkeypatch.setattr(scratch.shutil, "disk_usage", lambda _folder: full)
+  kept = load(scratch=tmp_path).weight  # the disk has no room for an artifact beside it
+  missing = load(scratch=tmp_path / "missing").weight
+  assert mapped() == 1
+  for codes, scales in ((one.codes, one.scales) for one in (small, large, kept, missing)):
+    assert torch.equal(codes, plain.codes) and torch.equal(scales, plain.scales)
+  del large, codes, scales
+  assert mapped() == 0
+
+
+def test_an_export_of_codes_in_files(tmp_path, monkeypatch):
+  monkeypatch.setattr(scratch, "_IN_MEMORY", 0)
+  monkeypatch.setattr(scratch, "_SMALL", 1024)
+  path = checkpoint_writer.folder(tmp_path / "model", {"weight": torch.randn(96, 64)}, {})
+  model = torch.nn.Linear(64, 96, bias=False)
+  model = quantized.load(path, model, quantize="int4", scratch=tmp_path)
+  args = (torch.randn(2, 64),)
+  model, text, program = export_and_compare.exported(tmp_path, model, args)
+  assert "husk::linear_quantized" in text
+  export_and_compare.run_artifact(tmp_path, model, program, args)

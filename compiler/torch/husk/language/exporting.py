@@ -95,7 +95,12 @@ def export(
   options = merged(options, changes)
   begin = time.monotonic()
   model, files = _model(
-    checkpoint, tokenizer, _dtype("dtype", dtype), checkpoint_activations, options.quantize
+    checkpoint,
+    tokenizer,
+    _dtype("dtype", dtype),
+    checkpoint_activations,
+    options.quantize,
+    pathlib.Path(path).resolve().parent,
   )
   most = _most_tokens(model, max_tokens, slots)
   chosen = _chosen(features)
@@ -248,8 +253,10 @@ def _model(
   dtype: torch.dtype | None,
   activations: str,
   quantize: Mapping[str, Any],
+  scratch: pathlib.Path,
 ) -> tuple[Any, attachments.Files]:
-  """The model, and where its tokenizer is."""
+  """The model, and where its tokenizer is. Codes of a large checkpoint lie in files of the folder
+  `scratch`, in which the artifact will be."""
   try:
     import transformers  # pyright: ignore[reportMissingImports]
   except ModuleNotFoundError as error:
@@ -268,7 +275,9 @@ def _model(
   if not path.exists():
     raise FileNotFoundError(f"{path} is not there: give a GGUF file or a folder of Hugging Face's")
   try:
-    model: Any = load_checkpoint(path, dtype=dtype, activations=activations, quantize=quantize)
+    model: Any = load_checkpoint(
+      path, dtype=dtype, activations=activations, quantize=quantize, scratch=scratch
+    )
   except ValueError as error:
     if "Unrecognized model" not in str(error) and "does not recognize" not in str(error):
       raise

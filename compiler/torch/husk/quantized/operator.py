@@ -5,6 +5,7 @@ and `husk::embedding_quantized` and `husk::dequantized`, for which none has."""
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -149,7 +150,7 @@ def dequantized() -> Operator:
     "ScalarType dtype",
     _fake_numbers,
     decomposed=_numbers,
-    eager=_numbers,
+    eager=_numbers_in_blocks,
   )
 
 
@@ -161,6 +162,30 @@ def _fake_numbers(_weight: torch.Tensor, scales: torch.Tensor, *rest: Any) -> to
 def _numbers(*arguments: Any) -> torch.Tensor:
   *of_weight, dtype = arguments
   return numbers(*of_weight).to(dtype)
+
+
+def _numbers_in_blocks(
+  weight: torch.Tensor,
+  scales: torch.Tensor,
+  zeros: torch.Tensor | None,
+  values: torch.Tensor | None,
+  bits: int,
+  group: int,
+  dtype: torch.dtype,
+) -> torch.Tensor:
+  """The same in eager mode, which has the numbers of some rows in f32 in memory."""
+  import torch
+
+  *rows, groups = scales.shape
+  result = torch.empty(math.prod(rows), groups * group, dtype=dtype, device=scales.device)
+  flat, of_scales = weight.flatten(0, -2), scales.flatten(0, -2)
+  of_zeros = None if zeros is None else zeros.flatten(0, -2)
+  step = max(1, _BLOCK // max(1, groups * group))
+  for begin in range(0, len(result), step):
+    part = slice(begin, begin + step)
+    part_zeros = None if of_zeros is None else of_zeros[part]
+    result[part] = numbers(flat[part], of_scales[part], part_zeros, values, bits, group)
+  return result.reshape(*rows, groups * group)
 
 
 # ---- stacks of weights ----

@@ -110,11 +110,8 @@ class Recognised:
         made_from = [*results.values(), *_numbers(reached)]
         codes = search(matrix, made_from) if is_made_of_codes else None
       if codes is None and scheme is not None:
-        if product.groups is None:
-          codes = schemes.by_rows(scheme, reached.name(), matrix)
-        else:
-          schemes.check_finite(reached.name(), matrix)
-          codes = stacks.codes_by_scheme(matrix, scheme)
+        by_scheme = schemes.by_rows if product.groups is None else stacks.by_rows
+        codes = by_scheme(scheme, reached.name(), matrix)
       self.found[key] = codes
       if codes is None:
         self.not_found += 1

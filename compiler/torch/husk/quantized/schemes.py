@@ -61,7 +61,7 @@ def _fp8(matrix: torch.Tensor) -> Codes:
 _AT_ONCE = 1 << 21
 
 
-def check_finite(name: str, weight: torch.Tensor) -> None:
+def _check_finite(name: str, weight: torch.Tensor) -> None:
   """Raises ValueError if a weight has numbers for which there are no codes."""
   import torch
 
@@ -77,13 +77,25 @@ def by_rows(scheme: Callable[[torch.Tensor], Codes], name: str, matrix: torch.Te
   scales of its own in each scheme. Raises ValueError if a number is NaN or infinite."""
   import torch
 
-  check_finite(name, matrix)
   n, k = matrix.shape
-  parts = [scheme(part.float()) for part in matrix.split(max(1, _AT_ONCE // max(k, 1)))]
-  # Scales are in f16 if that has those of all rows.
-  dtype = max((one.scales.dtype for one in parts), key=lambda one: one.itemsize)
-  scales = torch.cat([one.scales.to(dtype) for one in parts])
-  return Codes(parts[0].bits, parts[0].group, torch.cat([one.codes for one in parts]), scales)
+  codes = scales = torch.empty(0)
+  first: Codes | None = None
+  begin = 0
+  for part in matrix.split(max(1, _AT_ONCE // max(k, 1))):
+    _check_finite(name, part)
+    found = scheme(part.float())
+    if first is None:
+      # Parts that were kept until the last one is there would leave holes in the heap.
+      first = found
+      codes = found.codes.new_empty(n, found.codes.shape[1])
+      scales = found.scales.new_empty(n, found.scales.shape[1])
+    if found.scales.dtype.itemsize > scales.dtype.itemsize:  # f16 has not those of all rows
+      scales = scales.to(found.scales.dtype)
+    codes[begin : begin + len(part)] = found.codes
+    scales[begin : begin + len(part)] = found.scales
+    begin += len(part)
+  assert first is not None
+  return Codes(first.bits, first.group, codes, scales)
 
 
 def _or_one(scales: torch.Tensor) -> torch.Tensor:

@@ -7,6 +7,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from ..inductor import graphs
+from . import schemes
 from .codes import Codes, codes_of
 
 if TYPE_CHECKING:
@@ -155,19 +156,17 @@ def codes_of_stack(stack: torch.Tensor, made_from: Sequence[torch.Tensor]) -> Co
       flat.append(tensor.reshape(experts).float().repeat_interleave(n))
     elif tensor.numel() == 1 or tensor.dim() < 3:
       flat.append(tensor)
-  return _stacked(codes_of(stack.reshape(experts * n, -1), flat), experts)
+  found = codes_of(stack.reshape(experts * n, -1), flat)
+  return None if found is None else _stacked(found, experts)
 
 
-def codes_by_scheme(stack: torch.Tensor, scheme: Callable[[torch.Tensor], Codes]) -> Codes | None:
-  """The codes that a scheme makes of all matrices of a stack."""
+def by_rows(scheme: Callable[[torch.Tensor], Codes], name: str, stack: torch.Tensor) -> Codes:
+  """As `schemes.by_rows`, for all matrices of a stack."""
   experts, n, _ = stack.shape
-  return _stacked(scheme(stack.reshape(experts * n, -1).float()), experts)
+  return _stacked(schemes.by_rows(scheme, name, stack.reshape(experts * n, -1)), experts)
 
 
-def _stacked(found: Codes | None, experts: int) -> Codes | None:
-  if found is None:
-    return None
-
+def _stacked(found: Codes, experts: int) -> Codes:
   def stacked(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.reshape(experts, -1, tensor.shape[-1])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..codes import Codes, small
@@ -69,13 +69,18 @@ def _stack(target: str, entries: Sequence[Entry], parts: int) -> Entry:
 
     found = [entry.read(shape_of_part(shape)) for entry in entries]
     numbers = [one for one in found if isinstance(one, torch.Tensor)]
-    if numbers:
-      if len(numbers) < len(found):
-        raise CheckpointError(
-          f"{target!r} is a stack of weights of which some have codes, some not"
-        )
-      return torch.stack(numbers).reshape(shape)
-    return _joined(target, [one for one in found if isinstance(one, Weight)], shape)
+    if len(numbers) < len(found):
+      return _joined(target, found, shape)
+    return torch.stack(numbers).reshape(shape)
+
+  def read_each(shape: Shape, codes_of: Callable[[torch.Tensor], Codes]) -> Weight:
+    import torch
+
+    found = []
+    for entry in entries:
+      one = entry.read(shape_of_part(shape))
+      found.append(Weight(codes_of(one)) if isinstance(one, torch.Tensor) else one)
+    return _joined(target, found, shape)
 
   return dataclasses.replace(
     entries[0],
@@ -83,12 +88,18 @@ def _stack(target: str, entries: Sequence[Entry], parts: int) -> Entry:
     names=[name for entry in entries for name in entry.names],
     check=check,
     read=read,
+    is_mapped=False,
+    read_each=read_each,
   )
 
 
-def _joined(target: str, weights: Sequence[Weight], shape: Shape) -> Weight:
+def _joined(target: str, found: Sequence[torch.Tensor | Weight], shape: Shape) -> Weight:
+  """A stack of weights that have codes. Raises CheckpointError if they are of several kinds."""
   import torch
 
+  weights = [one for one in found if isinstance(one, Weight)]
+  if len(weights) < len(found):
+    raise CheckpointError(f"{target!r} is a stack of weights of which some have codes, some not")
   kinds = {
     (one.codes.bits, one.codes.group, one.codes.codes.dtype, one.codes.values is None)
     for one in weights

@@ -46,10 +46,12 @@ class Scheme:
 @dataclasses.dataclass(frozen=True)
 class Weight:
   """A weight as codes. `order`: the column of the input that each column is for, if they are not in
-  the same order. `may_be_transposed`: models have the matrices of a stack either way."""
+  the same order. `is_transposed`: the model has the matrices of a stack transposed;
+  `may_be_transposed`: models have them either way."""
 
   codes: Codes
   order: torch.Tensor | None = None
+  is_transposed: bool = False
   may_be_transposed: bool = False
 
 

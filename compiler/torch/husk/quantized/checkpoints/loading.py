@@ -14,12 +14,13 @@ from typing import Any
 
 import torch
 
-from .. import schemes
+from .. import schemes, stacks
 from ..codes import Codes
 from ..layers import QuantizedEmbedding, QuantizedLinear, QuantizedWeight, Rounding, with_computed
 from .errors import CheckpointError, listed
 from .experts import stacked
 from .layouts import Weight
+from .scratch import Scratch
 from .sources import Entry, Names, source_of
 
 _ACTIVATIONS = ("exact", "quantized")
@@ -36,6 +37,7 @@ def load(
   quantization: Mapping[str, Any] | None = None,
   dtype: torch.dtype | None = None,
   quantize: str | Mapping[str, Any] | None = None,
+  scratch: str | pathlib.Path | None = None,
 ) -> torch.nn.Module:
   """Loads a checkpoint with weights of 8 and 4 bits into a model, and returns the model.
 
@@ -58,6 +60,8 @@ def load(
     f32 for a GGUF file.
   quantize: the option of husk.export, "int4" for instance: floats of linear layers and embeddings
     become codes one by one, so that they are never all in memory.
+  scratch: a folder on a disk, where the codes of a large model lie in files without a name as long
+    as the model is there. By default they are in memory.
 
   The logger "husk" reports what was loaded. Raises CheckpointError, and leaves the model as it is,
   if a file is damaged or is of a kind that does not load, if a tensor of the checkpoint is for no
@@ -74,7 +78,7 @@ def load(
     model = source.build(dtype)
   elif dtype is not None:
     raise ValueError("dtype= is for a model that transformers makes: this one has its own")
-  plan = _Plan(model, path, activations == "quantized", quantize)
+  plan = _Plan(model, path, activations == "quantized", quantize, Scratch(scratch))
   entries = plan.checked(list(source.entries(plan.classes_of)))
   plan.read(entries)
   return plan.commit()
@@ -97,8 +101,10 @@ class _Plan:
     path: pathlib.Path,
     rounds: bool,
     quantize: Mapping[str, Any],
+    scratch: Scratch,
   ) -> None:
     self.model, self.path, self.rounds, self.quantize = model, path, rounds, quantize
+    self.scratch = scratch
     self.tensors: dict[str, torch.Tensor] = {
       name: one for name, one in model.state_dict(keep_vars=True).items() if _is_tensor(one)
     }
@@ -201,33 +207,54 @@ class _Plan:
       if time.monotonic() > next_line:
         next_line = time.monotonic() + _SECONDS
         logger.info("%s: %d of %d weights, %s", self.path, number, len(entries), entry.target)
-      found = entry.read(tuple(self.tensors[entry.target].shape))
+      found = self._read(entry, names_of[id(entry)])
       if isinstance(found, torch.Tensor):
-        scheme = self._scheme(names_of[id(entry)], found)
-        if scheme is None:
-          self._take_numbers(entry, names_of[id(entry)], found)
-          continue
-        try:
-          found = Weight(schemes.by_rows(scheme, entry.target, found))
-        except ValueError as error:
-          raise CheckpointError(f"{self.path}: {error}") from None
-      codes.append((entry, found))
+        self._take_numbers(entry, names_of[id(entry)], found)
+      else:
+        found = dataclasses.replace(found, codes=self.scratch.moved(found.codes))
+        codes.append((entry, found))
     for entry, found in codes:
       self._take_codes(entry, names_of[id(entry)], found, codes)
 
-  def _scheme(
-    self, names: Sequence[str], found: torch.Tensor
-  ) -> Callable[[torch.Tensor], Codes] | None:
-    """What makes codes of the floats of a weight, which `quantize` asks for; None if it stays as it
-    is. An export looks at the others."""
-    if not self.quantize or found.dim() != 2 or not found.is_floating_point():
+  def _read(self, entry: Entry, names: Sequence[str]) -> torch.Tensor | Weight:
+    """A weight: codes if it has some, or gets some because `quantize` asks for them. An export
+    looks at the others."""
+    shape = tuple(self.tensors[entry.target].shape)
+    scheme = self._scheme(entry, names)
+    if scheme is None:
+      return entry.read(shape)
+
+    def codes_of(matrix: torch.Tensor) -> Codes:
+      return schemes.by_rows(scheme, entry.target, matrix)
+
+    try:
+      if entry.read_each is not None:
+        return entry.read_each(shape, codes_of)
+      found = entry.read(shape)
+      if not isinstance(found, torch.Tensor) or not found.is_floating_point():
+        return found
+      if found.dim() == 2:
+        return Weight(codes_of(found))
+      matrices = found.mT if _has_transposed_stacks(self.places[entry.target].module) else found
+      codes = stacks.by_rows(scheme, entry.target, matrices)
+      return Weight(codes, is_transposed=matrices is not found)
+    except ValueError as error:
+      raise CheckpointError(f"{self.path}: {error}") from None
+
+  def _scheme(self, entry: Entry, names: Sequence[str]) -> Callable[[torch.Tensor], Codes] | None:
+    """What makes codes of the floats of a linear layer, of an embedding or of a mixture's experts;
+    None if they stay floats."""
+    first = self.tensors[entry.target]
+    if not self.quantize or first.dim() not in (2, 3) or not first.is_floating_point():
       return None
-    if found.numel() < schemes.LEAST_ELEMENTS or min(found.shape) <= 1:
+    if entry.has_codes or first.numel() < schemes.LEAST_ELEMENTS or min(first.shape[-2:]) <= 1:
       return None
     places = [self.places[name] for name in names]
-    if not all(one.attribute == "weight" and _is_plain_layer(one.module) for one in places):
-      return None
-    return schemes.scheme_of(self.quantize, names[0])
+    if first.dim() == 3:
+      is_meant = all(_has_transposed_stacks(one.module) is not None for one in places)
+    else:
+      is_meant = all(one.attribute == "weight" and _is_plain_layer(one.module) for one in places)
+    return schemes.scheme_of(self.quantize, names[0]) if is_meant else None
 
   def _take_numbers(self, entry: Entry, names: Sequence[str], found: torch.Tensor) -> None:
     first = self.tensors[entry.target]
@@ -236,7 +263,9 @@ class _Plan:
         f"{entry.names[0]!r} of {self.path} has the dtype {found.dtype}, but {entry.target!r} of "
         f"the model has {first.dtype}"
       )
-    value: torch.Tensor = found.to(device=_device(first), dtype=first.dtype)
+    value = found.to(device=_device(first), dtype=first.dtype)
+    if value is found and entry.is_mapped:
+      value = found.clone()
     if isinstance(first, torch.nn.Parameter):
       value = torch.nn.Parameter(value, requires_grad=first.requires_grad)
     self._count(str(first.dtype)[6:], value.numel() * value.element_size())
@@ -257,7 +286,9 @@ class _Plan:
         f"{entry.names[0]!r} of {self.path} are codes, but {entry.target!r} of the model has the "
         f"dtype {first.dtype}"
       )
-    is_transposed = found.may_be_transposed and self._is_transposed(entry, found, others)
+    is_transposed = found.is_transposed or (
+      found.may_be_transposed and self._is_transposed(entry, found, others)
+    )
     weight = QuantizedWeight(found.codes, first.dtype, is_transposed).to(_device(first))
     self._count(_kind(found), found.codes.bytes)
     for name in names:
@@ -333,6 +364,14 @@ def _is_plain_layer(module: torch.nn.Module) -> bool:
   if isinstance(module, torch.nn.Embedding):
     return type(module).forward is torch.nn.Embedding.forward and module.max_norm is None
   return isinstance(module, torch.nn.Linear) and type(module).forward is torch.nn.Linear.forward
+
+
+def _has_transposed_stacks(module: torch.nn.Module) -> bool | None:
+  """Whether the stacks of a layer of experts have matrices of k x n. None if it is no such layer of
+  transformers, which multiplies with stacks in ways that an export recognises."""
+  found = getattr(module, "is_transposed", None)
+  has_experts = isinstance(getattr(module, "num_experts", None), int)
+  return found if has_experts and isinstance(found, bool) else None
 
 
 def _numbers(found: torch.Tensor | Weight) -> torch.Tensor:

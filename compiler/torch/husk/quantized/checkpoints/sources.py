@@ -27,7 +27,9 @@ class Entry:
   """A weight: the parameter that it is for, the tensors of the checkpoint that it is made from; a
   function that raises CheckpointError if it is no weight of a shape; and one that reads it, as
   numbers or as codes. `activations`: how the input is rounded, and `input_scale` the tensor that
-  says so, if there is one."""
+  says so, if there is one. `is_mapped`: what is read lies in the memory of a file. A stack of
+  weights that the checkpoint has one by one has `read_each` too, which makes codes of the numbers
+  of each by a function."""
 
   target: str
   names: Sequence[str]
@@ -36,6 +38,8 @@ class Entry:
   has_codes: bool
   activations: Mapping[str, Any] | None = None
   input_scale: Callable[[], torch.Tensor] | None = None
+  is_mapped: bool = False
+  read_each: Callable[[Shape, Callable[[torch.Tensor], Codes]], Weight] | None = None
 
 
 class Source(Protocol):
@@ -245,7 +249,10 @@ class SafetensorsSource:
           f"{tensor.name!r} of {tensor.path} has the dtype {tensor.dtype}, which no parameter has"
         )
 
-    return Entry(target, [tensor.name], check, lambda _shape: self.files.read(tensor.name), False)
+    def read(_shape: Shape) -> torch.Tensor:
+      return self.files.mapped(tensor.name)
+
+    return Entry(target, [tensor.name], check, read, False, is_mapped=True)
 
   def build(self, dtype: torch.dtype | None) -> torch.nn.Module:
     return models.of_folder(self.files.folder, dtype)

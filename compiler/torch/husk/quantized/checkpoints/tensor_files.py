@@ -52,8 +52,11 @@ class TensorFiles:
 
   def read(self, name: str) -> torch.Tensor:
     """A tensor, in memory of its own."""
-    tensor = self.tensors[name]
-    return self._opened(tensor.path).get_tensor(name).clone()
+    return self.mapped(name).clone()
+
+  def mapped(self, name: str) -> torch.Tensor:
+    """A tensor in the memory of its file, which stays mapped as long as there is the tensor."""
+    return self._opened(self.tensors[name].path).get_tensor(name)
 
   def settings(self, *names: str) -> dict[str, Any]:
     """The first of some files of JSON that lies beside the tensors; empty if there is none."""
