@@ -35,6 +35,7 @@ from .inductor import (
   python_numbers,
   repeated_sizes,
   strided,
+  symmetric_memory,
   torch_compat,
   varying,
 )
@@ -105,6 +106,7 @@ class Function:
       detection.traced(),
       filters.traced(),
       composites.traced(),
+      symmetric_memory.traced(),
       gradients.traced(),
       python_numbers.traced(),
       torch_compat.hooks_of_buffers_kept(),

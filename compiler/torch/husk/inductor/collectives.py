@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Unsupported
-from . import graphs, own_operators, writes
+from . import graphs, own_operators, process_groups, symmetric_memory, writes
 
 if TYPE_CHECKING:
   import torch
@@ -197,7 +197,8 @@ def is_used(exported: ExportedProgram) -> bool:
 
 def rewrite(exported: ExportedProgram) -> None:
   """Replaces PyTorch's collective operators by Husk's, in place, and makes each call depend on the
-  one before it. The process groups must still exist. Others of their namespace are refused."""
+  one before it. The process groups must still exist. Others of their namespaces are refused."""
+  symmetric_memory.rewrite(exported)
   for module in graphs.modules(exported):
     for node in list(module.graph.nodes):
       if node.op == "call_function" and _is_collective(node.target):
@@ -215,7 +216,11 @@ def rewrite(exported: ExportedProgram) -> None:
 
 
 def _is_collective(target: Any) -> bool:
-  return getattr(target, "namespace", "") in ("_c10d_functional", "_c10d_functional_autograd")
+  return getattr(target, "namespace", "") in (
+    "_c10d_functional",
+    "_c10d_functional_autograd",
+    symmetric_memory.NAMESPACE,
+  )
 
 
 def _use(
@@ -343,7 +348,7 @@ def _use_each(
 
 def _call(module: torch.fx.GraphModule, name: str, arguments: dict[str, Any]) -> torch.fx.Node:
   """A call of Husk's operator for PyTorch's `name`."""
-  x, ranks = arguments.get("input"), _ranks(arguments.get("group_name"))
+  x, ranks = arguments.get("input"), process_groups.ranks(arguments.get("group_name"))
   calls = {
     "all_reduce": lambda: (all_reduce(), x, arguments["reduce_op"], ranks),
     "all_gather_into_tensor": lambda: (all_gather(), x, ranks),
@@ -361,18 +366,3 @@ def _call(module: torch.fx.GraphModule, name: str, arguments: dict[str, Any]) ->
     )
   target, *args = calls[name]()
   return module.graph.call_function(target, tuple(args))
-
-
-def _ranks(group: Any) -> list[int]:
-  """The ranks of a process group, by its name."""
-  import torch.distributed as dist
-  from torch.distributed import distributed_c10d
-
-  groups: Any = distributed_c10d
-  try:
-    return list(dist.get_process_group_ranks(groups._resolve_process_group(group)))
-  except Exception as error:
-    raise Unsupported(
-      f"the process group {group!r} of a collective operator, which does not exist any more",
-      remedy="export the model while its process group exists, or by husk.parallel.export",
-    ) from error

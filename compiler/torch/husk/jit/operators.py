@@ -23,7 +23,7 @@ def function(name: str, device: str) -> Callable[..., Any]:
   converters = [_converter(name, argument, torch.device(device)) for argument in arguments]
   writes_results = any(argument.is_out for argument in arguments)
   is_collective = name.startswith("_c10d_functional::")
-  if name == "_c10d_functional::wait_tensor":
+  if name in ("_c10d_functional::wait_tensor", "_c10d_functional::wait_tensors"):
     return lambda *values: None  # the call that it waits for has waited
 
   def call(*values: Any) -> tuple[int | float, ...] | None:
