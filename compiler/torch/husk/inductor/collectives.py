@@ -39,6 +39,8 @@ NAMES = frozenset(
 _AFTER = "after"
 RESIDUAL = "residual"
 LEFT_OUT = {name: frozenset({_AFTER, RESIDUAL, "size", "dtype", "device"}) for name in NAMES}
+# The reductions that operators of all targets compute.
+_REDUCTIONS = frozenset({"avg", "max", "min", "product", "sum"})
 # The most bytes of an all-reduce with a residual, times the other ranks: so much the port for CUDA
 # exchanges by its own kernel (ports/cuda/ops/peers.cpp), whose last step adds the residual. The
 # residual of a larger one would be one more pass over the tensor, behind NCCL's.
@@ -363,6 +365,11 @@ def _call(module: torch.fx.GraphModule, name: str, arguments: dict[str, Any]) ->
     raise Unsupported(
       f"the operator _c10d_functional::{name}",
       remedy=f"use one of {', '.join(sorted(calls))} of torch.distributed._functional_collectives",
+    )
+  if (reduction := arguments.get("reduce_op", "sum")) not in _REDUCTIONS:
+    raise Unsupported(
+      f"the reduction {reduction!r} of _c10d_functional::{name}",
+      remedy=f"give one of {', '.join(sorted(_REDUCTIONS))}",
     )
   target, *args = calls[name]()
   return module.graph.call_function(target, tuple(args))
