@@ -217,6 +217,19 @@ def rewrite(exported: ExportedProgram) -> None:
       module.recompile()
 
 
+def waited_inputs(module: torch.fx.GraphModule) -> list[str]:
+  """The names of the inputs of a graph for which it waits, as they come from collectives that have
+  begun outside of it."""
+  names = ("_c10d_functional::wait_tensor", "_c10d_functional::wait_tensors")
+  waits: list[Any] = [
+    node
+    for node in module.graph.nodes
+    if getattr(getattr(node.target, "_schema", None), "name", "") in names
+  ]
+  inputs = dict.fromkeys(one for node in waits for one in node.all_input_nodes)
+  return [str(node.target) for node in inputs if node.op == "placeholder"]
+
+
 def _is_collective(target: Any) -> bool:
   return getattr(target, "namespace", "") in (
     "_c10d_functional",

@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Any
 from .. import devices
 from ..errors import Unsupported
 from ..hir import huskc
-from ..inductor import capture, frames, loop_ints, one_device, symmetric_memory, torch_compat
+from ..inductor import (
+  capture,
+  collectives,
+  frames,
+  loop_ints,
+  one_device,
+  symmetric_memory,
+  torch_compat,
+)
 from ..runtime.program import MODES
 from ..version import VERSION
 from . import regions, text
@@ -105,7 +113,7 @@ def _compile(
     device.compiling(graph, libraries) as kernels,
     capture.inductor(
       device.torch_type,
-      text.Writer(device, kernels, run_mode, kept).write,
+      text.Writer(device, kernels, run_mode, kept, collectives.waited_inputs(graph)).write,
       lowerings=device.prepare(graph, libraries),
       caching=True,
     ),

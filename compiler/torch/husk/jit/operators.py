@@ -24,7 +24,8 @@ def function(name: str, device: str) -> Callable[..., Any]:
   writes_results = any(argument.is_out for argument in arguments)
   is_collective = name.startswith("_c10d_functional::")
   if name in ("_c10d_functional::wait_tensor", "_c10d_functional::wait_tensors"):
-    return lambda *values: None  # the call that it waits for has waited
+    # The call that it waits for has waited, or `module.wait` did before the program ran.
+    return lambda *values: None
 
   def call(*values: Any) -> tuple[int | float, ...] | None:
     args, kwargs = [], {}
