@@ -12,6 +12,12 @@ import torch.distributed as dist
 from husk.errors import CompileError, Unsupported
 from torch import nn
 from torch.distributed import _functional_collectives as functional
+from torch.distributed.tensor import Shard
+from torch.distributed.tensor.parallel import (
+  ColwiseParallel,
+  RowwiseParallel,
+  parallelize_module,
+)
 
 TARGETS = ("host:avx2",)
 ops = torch.ops._c10d_functional
@@ -139,6 +145,42 @@ def along_dimensions(mesh, x):
       yield functional.reduce_scatter_tensor(x, "sum", dim, group)
 
 
+def swapped(mesh, x):
+  """What the neighbour in a row, and in a column, of a mesh has."""
+  for axis in range(2):
+    yield functional.permute_tensor(x.flatten(), [1, 0], (mesh, axis)).view_as(x)
+
+
+def between_products(mesh, x):
+  """Gathered along one axis and the other before products, and scattered back after them."""
+  rows = x.flatten(0, 1)
+  hidden = functional.all_gather_tensor(rows, 0, (mesh, 0)) @ rows.t()
+  full = functional.all_gather_tensor(hidden, 0, (mesh, 1))
+  full = full / full.pow(2).sum().sqrt()
+  part = functional.reduce_scatter_tensor(full, "avg", 0, (mesh, 1))
+  return functional.reduce_scatter_tensor(part @ rows, "avg", 0, (mesh, 0))
+
+
+def expected_between_products(x, rank):
+  rows = [one.flatten(0, 1) for one in x]
+
+  def full(one):
+    row = one // 2 * 2
+    hidden = [
+      torch.cat([rows[other % 2], rows[other % 2 + 2]]) @ rows[other].t()
+      for other in (row, row + 1)
+    ]
+    both = torch.cat(hidden)
+    return both / both.pow(2).sum().sqrt()
+
+  def part(one):
+    row = one // 2 * 2
+    return ((full(row) + full(row + 1)) / 2).chunk(2)[one % 2]
+
+  products = [part(one) @ rows[one] for one in (rank % 2, rank % 2 + 2)]
+  return (sum(products) / 2).chunk(2)[rank // 2]
+
+
 def of_two_axes(mesh, x):
   """A sum over both axes of a mesh, one after the other: each has ranks of its own."""
   one = functional.all_reduce(x, "sum", (mesh, 1)) * 10
@@ -150,7 +192,12 @@ def test_a_mesh(tmp_path):
   x = [one for (one,) in inputs]
   export(
     tmp_path,
-    lambda mesh, x: (*along_dimensions(mesh, x), of_two_axes(mesh, x)),
+    lambda mesh, x: (
+      *along_dimensions(mesh, x),
+      *swapped(mesh, x),
+      between_products(mesh, x),
+      of_two_axes(mesh, x),
+    ),
     inputs[0],
     ranks=(2, 2),
     names=("outer", "inner"),
@@ -162,6 +209,9 @@ def test_a_mesh(tmp_path):
       for dim in range(3):
         yield torch.cat([x[one] for one in group], dim)
         yield sum(x[one] for one in group).chunk(2, dim)[group.index(rank)]
+    for group in groups:
+      yield x[group[1 - group.index(rank)]]
+    yield expected_between_products(x, rank)
     yield torch.maximum(x[0] + x[1], x[2] + x[3]) * 10 + x[rank]
 
   check(results(tmp_path, inputs), expected)
@@ -307,6 +357,43 @@ def test_dtypes(tmp_path, dtype):
     results(tmp_path, inputs),
     lambda rank: (a + b, torch.minimum(a, b), torch.cat([a, b]), (a * b).chunk(2)[rank]),
   )
+
+
+class Mlp(nn.Module):
+  def __init__(self):
+    super().__init__()
+    self.up, self.down = nn.Linear(8, 16, bias=False), nn.Linear(16, 8, bias=False)
+
+  def forward(self, x):
+    return self.down(torch.relu(self.up(x)))
+
+
+@pytest.mark.parametrize("dim", (0, 1))
+def test_parts_of_a_sequence(tmp_path, dim):
+  """A rank takes and returns its part: gathered before the first layer, scattered behind the
+  last one."""
+
+  def whole():
+    torch.manual_seed(0)
+    return Mlp()
+
+  plan = {
+    "up": ColwiseParallel(input_layouts=Shard(dim)),
+    "down": RowwiseParallel(output_layouts=Shard(dim), use_local_output=True),
+  }
+  parts = torch.randn(2, 4, 6, 8)
+  husk.parallel.export(
+    lambda mesh: parallelize_module(whole(), mesh, plan),
+    (parts[0],),
+    tmp_path / "model.husk",
+    targets=TARGETS,
+    keep=tmp_path / "kept",
+  )
+  with torch.no_grad():
+    expected = whole()(torch.cat(list(parts), dim)).chunk(2, dim)
+  check(results(tmp_path, [(one,) for one in parts]), lambda rank: (expected[rank],))
+  text = (tmp_path / "kept/rank0/model.hir").read_text()
+  assert "all_gather_into_tensor" in text and "reduce_scatter_tensor" in text
 
 
 def test_a_collective_in_a_branch_and_a_loop(tmp_path):

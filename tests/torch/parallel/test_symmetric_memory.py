@@ -195,6 +195,24 @@ def scaled(group, x, w, of_all, of_rows, of_columns):
         x, w, scale, other, "sum", 0, 0, group, [16, 32], None, None, kind, False
       )
     )
+  # Of a tensor of three dimensions, whose rows were one dimension for the product.
+  found.append(
+    ops.fused_scaled_matmul_reduce_scatter(
+      x.view(2, 8, 64),
+      w,
+      of_rows.view(2, 8, 1),
+      of_columns,
+      "avg",
+      1,
+      0,
+      group,
+      [2, 8, 32],
+      None,
+      None,
+      kind,
+      False,
+    )
+  )
   return tuple(found)
 
 
@@ -212,6 +230,8 @@ def test_scaled_products(tmp_path):
     _, own_w, _, own_rows, own_columns = inputs[rank]
     gathered, product = torch.cat([x.float(), y.float()]), own_w.float()
     part = slice(8 * rank, 8 * rank + 8)
+    by_rows = (x.float() * rows) @ (w.float() * columns)
+    by_rows += (y.float() * other_rows) @ (other_w.float() * other_columns)
     expected = (
       gathered,
       (gathered @ product) * s * s,
@@ -220,10 +240,8 @@ def test_scaled_products(tmp_path):
       gathered,
       (gathered * own_rows.repeat(2, 1)) @ (product * own_columns),
       ((x.float() @ w.float() + y.float() @ other_w.float()) * s * s)[part],
-      (
-        (x.float() * rows) @ (w.float() * columns)
-        + (y.float() * other_rows) @ (other_w.float() * other_columns)
-      )[part],
+      by_rows[part],
+      by_rows.view(2, 8, 32).chunk(2, 1)[rank] / 2,
     )
     for one, other in zip(found, expected, strict=True):
       torch.testing.assert_close(one.float(), other, rtol=2e-2, atol=0.2)
