@@ -337,6 +337,28 @@ def test_rows_for_each_rank(tmp_path):
   check(results(tmp_path, inputs), lambda rank: (moved[rank] / moved[rank].sum(),))
 
 
+def test_rows_that_the_data_decides(tmp_path):
+  def function(mesh, x, counts):
+    counts = counts.tolist()
+    for count in counts:
+      torch._check(count >= 0)
+    moved = functional.all_to_all_single(x, counts, counts, mesh.get_group())
+    return moved / moved.sum(0)
+
+  rows = torch.export.Dim("rows", min=2, max=64)
+  shapes = {"args": ({0: rows}, None)}
+  export(tmp_path, function, (torch.ones(6, 3), torch.tensor([2, 4])), dynamic_shapes=shapes)
+  for counts in ([2, 2], [2, 4]), ([1, 5], [5, 3]):
+    inputs = [(torch.rand(sum(one), 3), torch.tensor(one)) for one in counts]
+    parts = [x.split(one) for (x, _), one in zip(inputs, counts)]
+
+    def expected(rank, parts=parts):
+      moved = torch.cat([one[rank] for one in parts])
+      return (moved / moved.sum(0),)
+
+    check(results(tmp_path, inputs), expected)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64", "uint8", "int32", "int64"])
 def test_dtypes(tmp_path, dtype):
   dtype = getattr(torch, dtype)
