@@ -37,6 +37,7 @@ from .inductor import (
   repeated_sizes,
   shape_functions,
   strided,
+  symmetric_memory,
   torch_compat,
   varying,
 )
@@ -107,6 +108,7 @@ class Function:
       detection.traced(),
       filters.traced(),
       composites.traced(),
+      symmetric_memory.traced(),
       gradients.traced(),
       python_numbers.traced(),
       torch_compat.hooks_of_buffers_kept(),

@@ -109,10 +109,11 @@ Error read_ranks(const Json& parameters, Settings* settings) {
                 "the parameter \"ranks\" of config.pbtxt is %llu, must be 1 to %llu",
                 static_cast<unsigned long long>(settings->ranks),
                 static_cast<unsigned long long>(kMostRanks));
-  if (settings->ranks > 1 && (settings->sequences || settings->decoupled))
+  if (settings->ranks > 1 && settings->decoupled)
     return fail(TRITONSERVER_ERROR_UNSUPPORTED,
                 "the parameter \"ranks\" of config.pbtxt is for models without "
-                "sequence_batching and model_transaction_policy.decoupled");
+                "model_transaction_policy.decoupled: remove that, and call the functions as a "
+                "sequence");
   return nullptr;
 }
 

@@ -34,7 +34,7 @@ class Model {
   const Settings& settings() const { return settings_; }
   Sequences& sequences() { return *sequences_; }
   // The ranks of a model that runs on several devices at once; null if it runs on one.
-  Ranks* ranks() { return ranks_.get(); }
+  Ranks* ranks() const { return ranks_.get(); }
 
  private:
   explicit Model(Devices* devices);

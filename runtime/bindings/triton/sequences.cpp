@@ -1,5 +1,7 @@
 #include "sequences.h"
 
+#include <algorithm>
+
 namespace husk::triton {
 namespace {
 
@@ -25,56 +27,59 @@ Error Sequences::run(Call* call) {
   uint32_t flags;
   HUSK_TRITON_TRY(read_id(call->request(), &id));
   HUSK_TRITON_TRY(Error(TRITONBACKEND_RequestFlags(call->request(), &flags)));
-  Session* session;
-  if (flags & TRITONSERVER_REQUEST_FLAG_SEQUENCE_START) {
-    HUSK_TRITON_TRY(begin(id, &session));
-  } else {
-    HUSK_TRITON_TRY(find(id, &session));
-  }
   const bool first = flags & TRITONSERVER_REQUEST_FLAG_SEQUENCE_START;
+  const Sessions* sessions;
+  HUSK_TRITON_TRY(first ? begin(id, &sessions) : find(id, &sessions));
   Error failure;
-  if (!call->failed()) failure = (first ? session->first(*call) : session->next(*call)).run(call);
+  if (!call->failed()) failure = run_in(*sessions, call, first);
   // A run that failed may have written a part of its states.
-  end(id, !(flags & TRITONSERVER_REQUEST_FLAG_SEQUENCE_END) && session->has_valid_states());
+  const bool is_valid = std::all_of(sessions->begin(), sessions->end(),
+                                    [](const auto& one) { return one->has_valid_states(); });
+  end(id, !(flags & TRITONSERVER_REQUEST_FLAG_SEQUENCE_END) && is_valid);
   return failure;
 }
 
-Error Sequences::begin(const std::string& id, Session** session) {
-  std::unique_ptr<Session> own;
-  {
-    std::lock_guard lock(mutex_);
-    drop_idle();
-    const auto found = sequences_.find(id);
-    if (found == sequences_.end() && sequences_.size() >= model_.settings().max_sequences)
-      return fail(TRITONSERVER_ERROR_UNAVAILABLE,
-                  "%zu sequences are live, which is the parameter \"max_sequences\" of "
-                  "config.pbtxt: try again later",
-                  sequences_.size());
-    Sequence& sequence = sequences_[id];
-    if (sequence.busy)
-      return fail(TRITONSERVER_ERROR_UNAVAILABLE,
-                  "sequence %s has a request that is not answered yet", id.c_str());
-    sequence.busy = true;
-    own = std::move(sequence.session);
-    if (!own && !free_.empty()) {
-      own = std::move(free_.back());
-      free_.pop_back();
-    }
+// Makes a sequence busy, and takes the sessions that it had, or those of one that has ended.
+Error Sequences::claim(const std::string& id, Sessions* sessions) {
+  std::lock_guard lock(mutex_);
+  const auto found = sequences_.find(id);
+  if (found == sequences_.end() && sequences_.size() >= model_.settings().max_sequences)
+    return fail(TRITONSERVER_ERROR_UNAVAILABLE,
+                "%zu sequences are live, which is the parameter \"max_sequences\" of "
+                "config.pbtxt: try again later",
+                sequences_.size());
+  Sequence& sequence = sequences_[id];
+  if (sequence.busy)
+    return fail(TRITONSERVER_ERROR_UNAVAILABLE,
+                "sequence %s has a request that is not answered yet", id.c_str());
+  sequence.busy = true;
+  *sessions = std::move(sequence.sessions);
+  if (sessions->empty() && !free_.empty()) {
+    *sessions = std::move(free_.back());
+    free_.pop_back();
   }
-  Error failure = own ? nullptr
-                      : Session::create(model_.home(), model_.settings().memory_limit, &own);
-  if (!failure) failure = own->reset();
+  return nullptr;
+}
+
+Error Sequences::begin(const std::string& id, const Sessions** sessions) {
+  for (Sessions& idle : take_idle()) release(std::move(idle));
+  Sessions own;
+  HUSK_TRITON_TRY(claim(id, &own));
+  Error failure = own.empty() ? create(&own) : nullptr;
+  if (!failure) failure = reset(own);
+  if (failure) release(std::move(own));
   std::lock_guard lock(mutex_);
   if (failure) {
     sequences_.erase(id);
     return failure;
   }
-  *session = own.get();
-  sequences_[id].session = std::move(own);
+  Sequence& sequence = sequences_[id];
+  sequence.sessions = std::move(own);
+  *sessions = &sequence.sessions;
   return nullptr;
 }
 
-Error Sequences::find(const std::string& id, Session** session) {
+Error Sequences::find(const std::string& id, const Sessions** sessions) {
   std::lock_guard lock(mutex_);
   const auto found = sequences_.find(id);
   if (found == sequences_.end())
@@ -87,28 +92,68 @@ Error Sequences::find(const std::string& id, Session** session) {
     return fail(TRITONSERVER_ERROR_UNAVAILABLE,
                 "sequence %s has a request that is not answered yet", id.c_str());
   found->second.busy = true;
-  *session = found->second.session.get();
+  *sessions = &found->second.sessions;
   return nullptr;
 }
 
 void Sequences::end(const std::string& id, bool keep) {
-  std::lock_guard lock(mutex_);
-  const auto found = sequences_.find(id);
-  Sequence& sequence = found->second;
-  sequence.busy = false;
-  sequence.used = now();
-  if (keep) return;
-  if (free_.size() < kFreeSessions) free_.push_back(std::move(sequence.session));
-  sequences_.erase(found);
+  Sessions unused;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = sequences_.find(id);
+    Sequence& sequence = found->second;
+    sequence.busy = false;
+    sequence.used = now();
+    if (keep) return;
+    if (free_.size() < kFreeSessions)
+      free_.push_back(std::move(sequence.sessions));
+    else
+      unused = std::move(sequence.sessions);
+    sequences_.erase(found);
+  }
+  release(std::move(unused));
 }
 
-void Sequences::drop_idle() {
+// Ends the sequences that were idle for too long, and returns their sessions.
+std::vector<Sessions> Sequences::take_idle() {
+  std::vector<Sessions> out;
+  std::lock_guard lock(mutex_);
   const uint64_t time = now(), limit = model_.settings().sequence_idle_ns;
-  for (auto each = sequences_.begin(); each != sequences_.end();)
-    if (!each->second.busy && time - each->second.used > limit)
-      each = sequences_.erase(each);
-    else
+  for (auto each = sequences_.begin(); each != sequences_.end();) {
+    if (each->second.busy || time - each->second.used <= limit) {
       ++each;
+      continue;
+    }
+    out.push_back(std::move(each->second.sessions));
+    each = sequences_.erase(each);
+  }
+  return out;
+}
+
+Sequences::~Sequences() {
+  for (auto& each : sequences_) release(std::move(each.second.sessions));
+  for (Sessions& sessions : free_) release(std::move(sessions));
+}
+
+Error Sequences::create(Sessions* sessions) const {
+  if (Ranks* ranks = model_.ranks()) return ranks->create_sessions(sessions);
+  sessions->resize(1);
+  return Session::create(model_.home(), model_.settings().memory_limit, &sessions->front());
+}
+
+Error Sequences::reset(const Sessions& sessions) const {
+  Ranks* ranks = model_.ranks();
+  return ranks ? ranks->reset(sessions) : sessions.front()->reset();
+}
+
+Error Sequences::run_in(const Sessions& sessions, Call* call, bool first) const {
+  if (Ranks* ranks = model_.ranks()) return ranks->run(sessions, call, first);
+  Session& session = *sessions.front();
+  return (first ? session.first(*call) : session.next(*call)).run(call);
+}
+
+void Sequences::release(Sessions sessions) const {
+  if (Ranks* ranks = model_.ranks()) ranks->release(std::move(sessions));
 }
 
 }  // namespace husk::triton

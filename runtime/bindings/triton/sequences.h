@@ -17,29 +17,37 @@ namespace husk::triton {
 // All instances of a model share the sequences, since the server sends the requests of a sequence
 // to any of them, one after another. The server does not say when a sequence ends without a last
 // request, so a sequence that was idle for too long is dropped here. All sessions are on the device
-// of the first instance.
+// of the first instance; a sequence of a model on several devices has a session on each.
 class Sequences {
  public:
   explicit Sequences(const Model& model) : model_(model) {}
+  Sequences(const Sequences&) = delete;
+  ~Sequences();
   // Runs a call in the session of its sequence, unless the call has failed. Begins and ends the
   // sequence if the request says so.
   [[nodiscard]] Error run(Call* call);
 
  private:
   struct Sequence {
-    std::unique_ptr<Session> session;
+    Sessions sessions;
     uint64_t used = 0;  // when the last request ended
     bool busy = false;
   };
-  Error begin(const std::string& id, Session** session);
-  Error find(const std::string& id, Session** session);
+  Error begin(const std::string& id, const Sessions** sessions);
+  Error find(const std::string& id, const Sessions** sessions);
   void end(const std::string& id, bool keep);
-  void drop_idle();
+  Error claim(const std::string& id, Sessions* sessions);
+  std::vector<Sessions> take_idle();
+
+  Error create(Sessions* sessions) const;
+  Error reset(const Sessions& sessions) const;
+  Error run_in(const Sessions& sessions, Call* call, bool first) const;
+  void release(Sessions sessions) const;
 
   const Model& model_;
   std::mutex mutex_;
   std::unordered_map<std::string, Sequence> sequences_;
-  std::vector<std::unique_ptr<Session>> free_;  // for sequences to come
+  std::vector<Sessions> free_;  // for sequences to come
 };
 
 }  // namespace husk::triton

@@ -42,6 +42,9 @@ class Session {
   std::optional<Function> next_;
 };
 
+// The sessions that answer a request together: one, or one of each rank.
+using Sessions = std::vector<std::unique_ptr<Session>>;
+
 }  // namespace husk::triton
 
 #endif

@@ -5,6 +5,7 @@ operators and compares their results and gradients with eager mode.
 
 import copy
 import sys
+import time
 
 import torch
 import torch.distributed as dist
@@ -43,6 +44,73 @@ def check_calls(rank):
     torch.testing.assert_close(found, wanted)
 
 
+def waits(x):
+  """Waits for a collective that began outside of the function."""
+  return torch.ops._c10d_functional.wait_tensor(x) * 2
+
+
+def begins(x):
+  """Does not wait for its collective."""
+  return torch.ops._c10d_functional.all_reduce(x * 2, "sum", dist.group.WORLD.group_name)
+
+
+def check_waits(rank):
+  """A rank is late, so that a function which does not wait has other numbers."""
+  x = torch.full((64, 64), 1.0 + rank)
+  compiled = torch.compile(waits, backend=backend, fullgraph=True)
+  wait = torch.ops._c10d_functional.wait_tensor
+  compiled(x.clone())  # which compiles it
+  for reduce in (
+    lambda: torch.ops._c10d_functional.all_reduce(x, "sum", dist.group.WORLD.group_name),
+    lambda: functional.all_reduce(x, "sum", dist.group.WORLD),
+  ):
+    if rank == 1:
+      time.sleep(0.5)
+    assert torch.equal(compiled(reduce()), torch.full((64, 64), 6.0))
+  found = torch.compile(begins, backend=backend, fullgraph=True)(x)
+  assert torch.equal(wait(found), torch.full((64, 64), 6.0))
+
+
+def gradients(x):
+  """Collectives with gradients of PyTorch's."""
+  group = dist.group.WORLD
+  gathered = functional.all_gather_tensor_autograd(x * 2, 0, group)
+  part = functional.reduce_scatter_tensor_autograd(gathered.sin(), "sum", 0, group)
+  return functional.all_to_all_single_autograd(part * x, [2, 2], [2, 2], group).sum()
+
+
+def check_gradients(rank):
+  results = []
+  for function in gradients, torch.compile(gradients, backend=backend, fullgraph=True):
+    x = (torch.arange(8.0).reshape(4, 2) + rank).requires_grad_()
+    function(x).backward()
+    results.append(x.grad)
+  torch.testing.assert_close(*results)
+
+
+def several(x):
+  """Collectives that Inductor may reorder and join."""
+  group = dist.group.WORLD
+  parts = [functional.all_gather_tensor(x + number, 0, group) for number in range(3)]
+  products = [part @ part.t() for part in parts]
+  scattered = [functional.reduce_scatter_tensor(one, "sum", 0, group) for one in products]
+  sums = [functional.all_reduce(one, "sum", group) for one in scattered]
+  return torch.stack(sums)
+
+
+def check_passes(rank):
+  """Passes of Inductor that reorder collectives, and make one of several."""
+  x = torch.randn(4, 6, generator=torch.Generator().manual_seed(rank))
+  options = {
+    "reorder_for_compute_comm_overlap": True,
+    "bucket_all_gathers_fx": "all",
+    "bucket_reduce_scatters_fx": "all",
+    "bucket_all_reduces_fx": "all",
+  }
+  compiled = torch.compile(several, backend=backend, fullgraph=True, options=options)
+  torch.testing.assert_close(compiled(x), several(x))
+
+
 def check_training(mesh):
   torch.manual_seed(0)
   eager = Mlp()
@@ -69,6 +137,9 @@ def main():
   torch.set_num_threads(1)
   dist.init_process_group("gloo", store=dist.FileStore(path, 2), rank=rank, world_size=2)
   check_calls(rank)
+  check_waits(rank)
+  check_gradients(rank)
+  check_passes(rank)
   check_training(init_device_mesh("cpu", (2,)))
   dist.destroy_process_group()
   print("equal")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Unsupported
-from . import graphs, own_operators, writes
+from . import graphs, own_operators, process_groups, symmetric_memory, writes
 
 if TYPE_CHECKING:
   import torch
@@ -39,6 +39,8 @@ NAMES = frozenset(
 _AFTER = "after"
 RESIDUAL = "residual"
 LEFT_OUT = {name: frozenset({_AFTER, RESIDUAL, "size", "dtype", "device"}) for name in NAMES}
+# The reductions that operators of all targets compute.
+_REDUCTIONS = frozenset({"avg", "max", "min", "product", "sum"})
 # The most bytes of an all-reduce with a residual, times the other ranks: so much the port for CUDA
 # exchanges by its own kernel (ports/cuda/ops/peers.cpp), whose last step adds the residual. The
 # residual of a larger one would be one more pass over the tensor, behind NCCL's.
@@ -197,7 +199,8 @@ def is_used(exported: ExportedProgram) -> bool:
 
 def rewrite(exported: ExportedProgram) -> None:
   """Replaces PyTorch's collective operators by Husk's, in place, and makes each call depend on the
-  one before it. The process groups must still exist. Others of their namespace are refused."""
+  one before it. The process groups must still exist. Others of their namespaces are refused."""
+  symmetric_memory.rewrite(exported)
   for module in graphs.modules(exported):
     for node in list(module.graph.nodes):
       if node.op == "call_function" and _is_collective(node.target):
@@ -214,8 +217,25 @@ def rewrite(exported: ExportedProgram) -> None:
       module.recompile()
 
 
+def waited_inputs(module: torch.fx.GraphModule) -> list[str]:
+  """The names of the inputs of a graph for which it waits, as they come from collectives that have
+  begun outside of it."""
+  names = ("_c10d_functional::wait_tensor", "_c10d_functional::wait_tensors")
+  waits: list[Any] = [
+    node
+    for node in module.graph.nodes
+    if getattr(getattr(node.target, "_schema", None), "name", "") in names
+  ]
+  inputs = dict.fromkeys(one for node in waits for one in node.all_input_nodes)
+  return [str(node.target) for node in inputs if node.op == "placeholder"]
+
+
 def _is_collective(target: Any) -> bool:
-  return getattr(target, "namespace", "") in ("_c10d_functional", "_c10d_functional_autograd")
+  return getattr(target, "namespace", "") in (
+    "_c10d_functional",
+    "_c10d_functional_autograd",
+    symmetric_memory.NAMESPACE,
+  )
 
 
 def _use(
@@ -343,7 +363,7 @@ def _use_each(
 
 def _call(module: torch.fx.GraphModule, name: str, arguments: dict[str, Any]) -> torch.fx.Node:
   """A call of Husk's operator for PyTorch's `name`."""
-  x, ranks = arguments.get("input"), _ranks(arguments.get("group_name"))
+  x, ranks = arguments.get("input"), process_groups.ranks(arguments.get("group_name"))
   calls = {
     "all_reduce": lambda: (all_reduce(), x, arguments["reduce_op"], ranks),
     "all_gather_into_tensor": lambda: (all_gather(), x, ranks),
@@ -359,20 +379,10 @@ def _call(module: torch.fx.GraphModule, name: str, arguments: dict[str, Any]) ->
       f"the operator _c10d_functional::{name}",
       remedy=f"use one of {', '.join(sorted(calls))} of torch.distributed._functional_collectives",
     )
+  if (reduction := arguments.get("reduce_op", "sum")) not in _REDUCTIONS:
+    raise Unsupported(
+      f"the reduction {reduction!r} of _c10d_functional::{name}",
+      remedy=f"give one of {', '.join(sorted(_REDUCTIONS))}",
+    )
   target, *args = calls[name]()
   return module.graph.call_function(target, tuple(args))
-
-
-def _ranks(group: Any) -> list[int]:
-  """The ranks of a process group, by its name."""
-  import torch.distributed as dist
-  from torch.distributed import distributed_c10d
-
-  groups: Any = distributed_c10d
-  try:
-    return list(dist.get_process_group_ranks(groups._resolve_process_group(group)))
-  except Exception as error:
-    raise Unsupported(
-      f"the process group {group!r} of a collective operator, which does not exist any more",
-      remedy="export the model while its process group exists, or by husk.parallel.export",
-    ) from error

@@ -172,6 +172,10 @@ SURFACE: dict[str, tuple[Names, ...]] = {
       "benchmark_epilogue_fusion",
       "an option of the kernels of GPUs that torch 2.15 calls benchmark_template_fusion",
     ),
+    uses(
+      "_micro_pipeline_tp _collective.auto_select",
+      "make operators of symmetric memory (jit/backend.py)",
+    ),
     uses("triton.enable_host_side_tma", "an option of the kernels of GPUs", first="2.14"),
   ),
   # Inductor's wrapper and its lines.
@@ -251,6 +255,14 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   ),
   "torch.distributed.distributed_c10d": (
     uses("_resolve_process_group", "the ranks of a group that an operator names"),
+  ),
+  "torch.distributed._symmetric_memory": (
+    replaces(
+      "empty rendezvous", "memory that ranks share is ordinary memory (symmetric_memory.py)"
+    ),
+  ),
+  "torch.library": (
+    uses("_scoped_library", "traces operators of symmetric memory (symmetric_memory.py)"),
   ),
   "torch.distributed.tensor": (uses("_spec", "how a tensor is divided", of="DTensor"),),
   "torch.distributed.tensor.placement_types": (
@@ -890,6 +902,13 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     uses(
       "TorchDispatchMode _disable_current_modes is_traceable_wrapper_subclass",
       "sees each operator that runs",
+    ),
+  ),
+  "torch.ops._c10d_functional": (
+    uses(
+      "all_gather_into_tensor all_reduce all_to_all_single broadcast reduce_scatter_tensor"
+      " wait_tensor",
+      "what operators of symmetric memory compute (symmetric_memory.py)",
     ),
   ),
   "torch.ops.aten": (

@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Any
 from .. import devices
 from ..errors import Unsupported
 from ..hir import huskc
-from ..inductor import capture, frames, loop_ints, one_device, torch_compat
+from ..inductor import (
+  capture,
+  collectives,
+  frames,
+  loop_ints,
+  one_device,
+  symmetric_memory,
+  torch_compat,
+)
 from ..runtime.program import MODES
 from ..version import VERSION
 from . import regions, text
@@ -68,6 +76,7 @@ def backend(
     stack.enter_context(devices.graph_decompositions(libraries))
     stack.enter_context(torch_compat.numbers_of_data())
     loop_ints.carry_ints_as_tensors(module)
+    symmetric_memory.replace_calls(module)
     compiled = compile_fx(module, inputs, inner_compile=inner, config_patches=patches)
   regions.attach(compiled, regions.of_frame(of_inductor))
   return compiled
@@ -104,7 +113,7 @@ def _compile(
     device.compiling(graph, libraries) as kernels,
     capture.inductor(
       device.torch_type,
-      text.Writer(device, kernels, run_mode, kept).write,
+      text.Writer(device, kernels, run_mode, kept, collectives.waited_inputs(graph)).write,
       lowerings=device.prepare(graph, libraries),
       caching=True,
     ),
@@ -147,6 +156,9 @@ def _options(
       **devices.graph_options(),
       **patches,
       "triton.cudagraphs": False,  # torch would put graphs of its own around the program
+      # The memory of a program is none that ranks share.
+      "_micro_pipeline_tp": False,
+      "_collective.auto_select": False,
     },
   )
 

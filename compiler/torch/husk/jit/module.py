@@ -34,6 +34,15 @@ def remembered(call: types.FunctionType) -> types.FunctionType:
   return call
 
 
+def wait(*tensors: torch.Tensor) -> None:
+  """Waits for collectives that have begun outside of a program. PyTorch finds them by the tensors
+  that they have returned, and a step of the program has others of the same memory."""
+  import torch
+
+  for tensor in tensors:
+    torch.ops._c10d_functional.wait_tensor(tensor)
+
+
 def watch(watcher: Callable[[types.FunctionType], None]) -> None:
   """Calls `watcher` for each function `call` of this process, until `unwatch` also for new ones."""
   with _lock:

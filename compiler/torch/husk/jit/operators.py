@@ -23,8 +23,9 @@ def function(name: str, device: str) -> Callable[..., Any]:
   converters = [_converter(name, argument, torch.device(device)) for argument in arguments]
   writes_results = any(argument.is_out for argument in arguments)
   is_collective = name.startswith("_c10d_functional::")
-  if name == "_c10d_functional::wait_tensor":
-    return lambda *values: None  # the call that it waits for has waited
+  if name in ("_c10d_functional::wait_tensor", "_c10d_functional::wait_tensors"):
+    # The call that it waits for has waited, or `module.wait` did before the program ran.
+    return lambda *values: None
 
   def call(*values: Any) -> tuple[int | float, ...] | None:
     args, kwargs = [], {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pathlib
 import tempfile
+from collections.abc import Sequence
 from typing import Any
 
 import sympy
@@ -59,12 +60,19 @@ class Constants(Places):
 
 class Writer:
   """Writes the module of one graph. `mode` is that of the sessions, `kept` says what the graph
-  takes and returns on the CPU beside its device."""
+  takes and returns on the CPU beside its device. `waited` names the inputs that a collective may
+  not have written yet."""
 
   def __init__(
-    self, device: Device, kernels: GraphKernels, mode: str, kept: one_device.Kept
+    self,
+    device: Device,
+    kernels: GraphKernels,
+    mode: str,
+    kept: one_device.Kept,
+    waited: Sequence[str] = (),
   ) -> None:
     self.device, self.kernels, self.mode, self.kept = device, kernels, mode, kept
+    self.waited = waited
 
   def write(self, wrapper: InductorObject, guards: list[tuple[Any, Any]]) -> Any:
     """The compiled program for Inductor. The graph of the wrapper is the current one."""
@@ -137,6 +145,7 @@ class Writer:
         graph.graph_input_names,
         arguments,
         returned,
+        self.waited,
       )
     )
 
@@ -202,6 +211,7 @@ def _module(
   parameters: list[str],
   arguments: list[str],
   returned: outputs.Returned,
+  waited: Sequence[str],
 ) -> str:
   """The text of the module. `head` has the artifact, in comments, so that Python keeps no copy of
   it. `options` are further arguments of `module.load`. torch takes `call` from the module once and
@@ -215,7 +225,7 @@ def _module(
   return "\n".join(
     [
       *head,
-      "from husk.jit.module import load, part, remembered",
+      "from husk.jit.module import load, part, remembered, wait",
       "",
       "def __getattr__(name):",
       '  if name != "call":',
@@ -224,6 +234,7 @@ def _module(
       "  def call(args):",
       *([f"    ({', '.join(parameters)},) = args"] if parameters else []),
       "    args.clear()",
+      *([f"    wait({', '.join(waited)})"] if waited else []),
       f"    {unpacked}program({', '.join(arguments)})",
       f"    return ({''.join(f'{one}, ' for one in returned.expressions)})",
       "  return remembered(call)",

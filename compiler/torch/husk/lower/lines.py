@@ -133,7 +133,8 @@ class LineVisitor:
       return
     if getattr(line, "comm_buffer", False):
       raise Unsupported(
-        "a buffer for communication between devices", remedy="export the model of one device"
+        "a computed tensor in memory that ranks share",
+        remedy="copy it to a tensor of torch.distributed._symmetric_memory.empty that is an input",
       )
     sizes = torch_compat.allocation_size(body.graph, node)
     view = node_view(node)
