@@ -6,11 +6,11 @@ import re
 import subprocess
 
 import built_tools
+import export_and_compare
 import husk
 import pytest
 import torch
 from cuda_numerics import close, computed
-from export_and_compare import run
 from function_module import FunctionModule
 from husk.attention import launch, operator
 from husk.attention.tiles import Tiles
@@ -588,7 +588,7 @@ def test_attention_reads_halves_of_a_cache(dtype, tmp_path):
   kind = {torch.float16: "f16", torch.bfloat16: "bf16"}[dtype]
   assert len(re.findall(rf"\b{kind}\b", call)) == 2, call
   # Each run writes the same position, since an artifact begins with the buffers of the model.
-  run(tmp_path, half_cache, args(700), None, [args(700)], buffers)
+  export_and_compare.run(tmp_path, half_cache, args(700), None, [args(700)], buffers)
 
 
 def halves_written_meanwhile(self, q, k, v):
