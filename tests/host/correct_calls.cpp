@@ -903,6 +903,18 @@ void add_large_calls(std::deque<Call>& calls) {
     }
   }
   for (const int64_t rows : {2, 9}) {
+    for (const int32_t half : {HUSK_F16, HUSK_BF16}) {
+      call("aten::_scaled_dot_product_flash_attention_for_cpu")
+          .f32({1, 4, rows, 20})
+          .tensor(half, {1, 2, 140, 20}, 1)
+          .tensor(half, {1, 2, 140, 12}, 2)
+          .real(0)
+          .number(0)
+          .mask({rows, 140})
+          .none()
+          .f32({1, 4, rows, 12})
+          .none();
+    }
     for (const int32_t codes : {HUSK_I8, HUSK_F8E4M3FN}) {
       call("husk::attention_codes")
           .f32({1, 4, rows, 20})

@@ -6,6 +6,7 @@ import re
 import subprocess
 
 import built_tools
+import export_and_compare
 import husk
 import pytest
 import torch
@@ -559,6 +560,54 @@ def test_attention_reads_codes_of_a_cache(dtype, tmp_path):
   model = FunctionModule(rounded_cache, **buffers)
   text = husk.write(model, args(3), tmp_path / "host", targets=("host:avx2",)).read_text()
   assert '"husk::attention_codes"' in text and "flash_attention" not in text
+
+
+def half_cache(self, q, k, v, at):
+  """One query in f32 over caches of 16 bits, which the step writes."""
+  n = at.item()
+  torch._check(n >= 0)
+  torch._check(n < 1024)
+  for kept, new in ((self.keys, k), (self.values, v)):
+    ATEN.index_put_(kept, (None, None, at.reshape(1)), new.to(kept.dtype))
+  keys, values = (kept[:, :, : n + 1].to(q.dtype) for kept in (self.keys, self.values))
+  return SDPA(q, keys, values, enable_gqa=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_attention_reads_halves_of_a_cache(dtype, tmp_path):
+  torch.manual_seed(0)
+  buffers = {"keys": torch.randn(1, 2, 1024, 16).to(dtype)}
+  buffers["values"] = torch.randn(1, 2, 1024, 16).to(dtype)
+  model = FunctionModule(half_cache, **buffers)
+
+  def args(at):
+    return heads(1, 8, 1), heads(1, 2, 1), heads(1, 2, 1), torch.tensor(at)
+
+  text = husk.write(model, args(3), tmp_path / "text", targets=("host:avx2",)).read_text()
+  (call,) = re.findall(r"flash_attention_for_cpu.*", text)
+  kind = {torch.float16: "f16", torch.bfloat16: "bf16"}[dtype]
+  assert len(re.findall(rf"\b{kind}\b", call)) == 2, call
+  # Each run writes the same position, since an artifact begins with the buffers of the model.
+  export_and_compare.run(tmp_path, half_cache, args(700), None, [args(700)], buffers)
+
+
+def halves_written_meanwhile(self, q, k, v):
+  keys, values = self.halves.float(), v.half().float()
+  self.halves.zero_()
+  return SDPA(q, keys, values)
+
+
+def halves_of_two_types(self, q, k, v):
+  return SDPA(q, k.half().float(), v.bfloat16().float())
+
+
+@pytest.mark.parametrize("function", [halves_written_meanwhile, halves_of_two_types])
+def test_keys_that_are_no_halves_stay_floats(function, tmp_path):
+  model = FunctionModule(function, halves=torch.zeros(2, 2, 5, 16, dtype=torch.float16))
+  args = [heads() for _ in range(3)]
+  text = husk.write(model, args, tmp_path, targets=("host:avx2",)).read_text()
+  (call,) = re.findall(r"flash_attention_for_cpu.*", text)
+  assert not re.search(r"\bb?f16\b", call), call
 
 
 def one_scale(self, q, k, v):

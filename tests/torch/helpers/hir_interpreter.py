@@ -666,6 +666,8 @@ class Program:
       bool(a) if str(s.type) == "bool" else torch.device("cpu") if str(s.type) == "Device" else a
       for a, s in zip(args, schema)
     ]
+    if "attention" in name:  # keys and values of 16 bits for queries in f32, which torch refuses
+      flags[1:3] = (one.to(flags[0].dtype) for one in flags[1:3])
     positional = [a for a, s in zip(flags, schema) if not s.kwarg_only]
     named = {s.name: a for a, s in zip(flags, schema) if s.kwarg_only}
     returned = op(*positional, **named)

@@ -518,6 +518,35 @@ def test_attention_of_codes(pack, codes, shape):
         close(got[known].double(), exact[known], tolerance, tolerance)
 
 
+@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("shape", ATTENTION)
+def test_attention_of_halves(pack, half, shape):
+  """Keys and values of 16 bits for queries in f32 give the bits of the same numbers in f32."""
+  b, h, g, n, s, e, v = shape
+  query = random((b, h, n, e), torch.float32, 0)
+  key = random((b, s, g, e), half, 1).transpose(1, 2)
+  value = random((b, g, s, v), half, 2)
+  masks = [None, random((b, 1, 1, s), torch.float32, 3), random((h, n, s), torch.float32, 4) > 0]
+  for causal, mask in [(True, None), *((False, mask) for mask in masks)]:
+    for _ in pack.each_use():
+      expected, got = query.new_empty(b, h, n, v), query.new_empty(b, h, n, v)
+      name = "aten::_scaled_dot_product_flash_attention_for_cpu"
+      rest = 0.0, causal, mask, None
+      pack(name, query, key.float(), value.float(), *rest, expected, None)
+      pack(name, query, key, value, *rest, got, None)
+      assert torch.equal(got, expected)
+
+
+def test_attention_of_halves_refuses(pack):
+  query, key = random((1, 2, 3, 8)), random((1, 2, 5, 8), torch.float16)
+  name = "aten::_scaled_dot_product_flash_attention_for_cpu"
+  rest = 0.0, False, None, None, query.clone(), None
+  refused(pack, INVALID_ARGUMENT, "value", name, query, key, key.float(), *rest)
+  refused(pack, INVALID_ARGUMENT, "key", name, query, key.double(), key.double(), *rest)
+  rest = 0.0, False, None, None, query.bfloat16(), None
+  refused(pack, INVALID_ARGUMENT, "key", name, query.bfloat16(), key, key, *rest)
+
+
 def test_attention_of_pages(pack):
   """Against the pages of a table one after the other. Rows of few queries and of many."""
   for dtype, heads, count, page, width in [
@@ -543,6 +572,15 @@ def test_attention_of_pages(pack):
         pack("husk::attention_pages", *arguments)
         known = ~exact.isnan()
         close(got[known].double(), exact[known], FLOATS[dtype] * 2, FLOATS[dtype] * 2)
+        if dtype in (torch.float16, torch.bfloat16):
+          got, floats = like(exact.float()), like(exact.float())
+          for keys_and_values, result in [
+            ((keys, values), got),
+            ((keys.float(), values.float()), floats),
+          ]:
+            arguments = query.float(), *keys_and_values, None, None, table, mask, None, result
+            pack("husk::attention_pages", *arguments)
+          assert torch.equal(got, floats)
 
 
 def test_attention_of_pages_of_codes(pack):

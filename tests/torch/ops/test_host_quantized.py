@@ -290,6 +290,21 @@ def test_rounded_inputs_of_other_shapes_and_dtypes(pack):
       check_rounded(weight, pack, view)
 
 
+def test_scales_of_16_bits_that_one_row_reads_in_place(pack):
+  """One row gets the bits that the same scales in f32 give, exact and rounded."""
+  for _ in rounding_uses(pack):
+    for dtype, (n, k), kind in itertools.product(
+      ("int4", torch.int8, torch.uint8),
+      [(37, 96), (300, 1024 + 96), (17, 16384 + 64)],
+      (torch.float32, torch.bfloat16),
+    ):
+      weight, x = Weight(n, k, 32, dtype, scales=torch.float16), inputs(1, k, kind)
+      halves = [weight.call(pack, x, name=name)[0] for name in (NAME, ROUNDED)]
+      weight.scales = weight.scales.float()
+      floats = [weight.call(pack, x, name=name)[0] for name in (NAME, ROUNDED)]
+      assert all(map(torch.equal, halves, floats)), (dtype, n, k, kind)
+
+
 def test_rows_that_are_rounded_in_several_turns(pack):
   """More rows than there is scratch memory for, and more columns than a part has."""
   for _ in rounding_uses(pack):

@@ -1,9 +1,13 @@
-"""Keys and values that a program dequantizes: codes of 8 bits with a scale for each key and head.
+"""Keys and values that a program converts: codes of 8 bits with a scale for each key and head, and
+floats of 16 bits for queries in f32.
 
 A program computes `codes.to(float) * scales[..., None]`, possibly followed by a conversion to the
 type of the queries. Attention then takes codes and scales: a scale is the same for all elements of
 a key, so that it can be multiplied with the scores, and the scale of a value with the weights of
 its key. The conversion to the type of the queries rounds; attention on codes does not.
+
+Attention takes floats of 16 bits as they are: a conversion to f32 rounds nothing, and reads them
+once more.
 """
 
 from __future__ import annotations
@@ -33,10 +37,29 @@ def dequantized(
   query = arguments["query"].meta["val"]
   if len(kinds) != 1 or not kinds <= codes or query.dim() != 4 or query.dtype.itemsize > 4:
     return {}
-  # The program may write the codes, of which it has made a copy that attention would not read.
-  if any(writes(node) for node in between(found.values(), call)):
+  return _unless_written(found, call)
+
+
+def halves(call: torch.fx.Node, arguments: dict[str, Any]) -> dict[str, torch.fx.Node]:
+  """What a call of attention with queries in f32 takes instead of keys and values that are
+  converted from f16 or bf16: `key` and `value`. It is empty if they are not. The arguments of the
+  call are not changed."""
+  import torch
+
+  found = {name: _unconverted(arguments[name]) for name in ("key", "value")}
+  kinds = {node.meta["val"].dtype for node in found.values()}
+  query = arguments["query"].meta["val"]
+  if query.dtype != torch.float32 or kinds not in ({torch.float16}, {torch.bfloat16}):
     return {}
-  return found
+  return _unless_written(found, call)
+
+
+def _unless_written(
+  found: dict[str, torch.fx.Node], call: torch.fx.Node
+) -> dict[str, torch.fx.Node]:
+  """The nodes, or none if the program writes a tensor between them and the call: it has made a
+  copy, by a conversion, that attention would not read."""
+  return {} if any(map(writes, between(found.values(), call))) else found
 
 
 def _codes_and_scales(node: Any) -> tuple[torch.fx.Node, torch.fx.Node] | None:

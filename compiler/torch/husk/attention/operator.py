@@ -4,8 +4,9 @@ host target an operator. The mode "decompose" makes attention of products and a 
 
 `rewrite` replaces the program's calls of attention by `husk::attention`, before torch decomposes
 anything. Keys and values that a program dequantizes from codes of 8 bits, with a scale for each key
-and head, are given to the operator as codes and scales (codes.py). Inductor lowers that operator to
-a node of Husk (`lowerings`), whose statements launch.py or host_call.py writes.
+and head, are given to the operator as codes and scales, and on hosts floats of 16 bits that it
+converts to f32 as they are (codes.py). Inductor lowers that operator to a node of Husk
+(`lowerings`), whose statements launch.py or host_call.py writes.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ..inductor.lines import InductorObject, NodeLine
 from ..inductor.origins import place
 from ..inductor.own_operators import define, realized
 from . import paged
-from .codes import dequantized
+from .codes import dequantized, halves
 
 if TYPE_CHECKING:
   import torch
@@ -43,20 +44,29 @@ class Support:
   """The calls of attention that a kind of target supports. `floats` are the dtypes of queries, keys
   and values by name, `masks` the dtypes of masks besides bool and that of the queries. `tuples`
   says whether torch's operators that return a tuple are replaced too. `codes` are the dtypes of
-  keys and values that have scales. `pages` says whether keys and values may be in pages."""
+  keys and values that have scales. `halves` says whether keys and values may be f16 or bf16 where
+  queries are f32, and `pages` whether they may be in pages."""
 
   floats: frozenset[str]
   masks: frozenset[str]
   tuples: bool
   codes: frozenset[str]
+  halves: bool
   pages: bool
 
 
 _HALVES_AND_FLOAT = frozenset({"float16", "bfloat16", "float32"})
 _CODES = frozenset({"int8", "float8_e4m3fn"})
-CUDA = Support(_HALVES_AND_FLOAT, _HALVES_AND_FLOAT, tuples=True, codes=_CODES, pages=False)
+CUDA = Support(
+  _HALVES_AND_FLOAT, _HALVES_AND_FLOAT, tuples=True, codes=_CODES, halves=False, pages=False
+)
 HOST = Support(
-  _HALVES_AND_FLOAT | {"float64"}, frozenset({"float32"}), tuples=False, codes=_CODES, pages=True
+  _HALVES_AND_FLOAT | {"float64"},
+  frozenset({"float32"}),
+  tuples=False,
+  codes=_CODES,
+  halves=True,
+  pages=True,
 )
 
 
@@ -260,6 +270,8 @@ def _rewrite_node(
   else:
     if not with_lse:
       arguments |= dequantized(node, arguments, support.codes)
+      if support.halves:
+        arguments |= halves(node, arguments)
       if support.pages:
         arguments |= paged.in_place(node, arguments)
     _call_husk(call, arguments, values, with_lse)

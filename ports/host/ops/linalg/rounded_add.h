@@ -196,12 +196,14 @@ inline Vector<float> join_slices(IntVector first, IntVector second, IntVector th
   return sum;
 }
 
-// Adds R rows, or R slices of one row, times `blocks` blocks of P panels to sums.
-template <class Codes, int R, int P, bool AreSlices>
+// Adds R rows, or R slices of one row, times `blocks` blocks of P panels to sums. The scales of a
+// block, of type S, follow those of the block before it.
+template <class Codes, int R, int P, bool AreSlices, class S>
 __attribute__((noinline)) void add_blocks(int32_t flipped, const uint32_t* words, int64_t pitch,
-                                          const float* scales, int64_t blocks, const int8_t* ints,
-                                          int64_t row_pitch, const float* steps,
+                                          const void* block_scales, int64_t blocks,
+                                          const int8_t* ints, int64_t row_pitch, const float* steps,
                                           const int32_t* starts, int64_t block_pitch, float* sums) {
+  const S* scales = static_cast<const S*>(block_scales);
   constexpr int L = kLaneCount<float>, V = kIntVectors, C = P * V,
                 kWords = static_cast<int>(kRoundedBlock) / 4 / Codes::kHalves,
                 kTotals = AreSlices ? 1 : R;
@@ -219,6 +221,8 @@ __attribute__((noinline)) void add_blocks(int32_t flipped, const uint32_t* words
       for (int c = 0; c < C; ++c) sum[r][c] = start - IntVector{};
     }
     add_block(codes, words, pitch, ints, row_pitch, sum);
+    // Scales of the weight itself are fetched as many blocks ahead as its codes.
+    if (!std::is_same_v<S, float>) __builtin_prefetch(scales + kRoundedAhead / kWords);
     words += kWords * kPanelColumns;
     ints += kRoundedBlock;
     HUSK_UNROLL
@@ -262,15 +266,21 @@ void subtract_zeros(const BlockNumbers& scales, const BlockNumbers& zeros, int64
 }
 
 using AddBlocks = void (*)(int32_t flipped, const uint32_t* words, int64_t pitch,
-                           const float* scales, int64_t blocks, const int8_t* ints,
+                           const void* scales, int64_t blocks, const int8_t* ints,
                            int64_t row_pitch, const float* steps, const int32_t* starts,
                            int64_t block_pitch, float* sums);
+// The sums of one row, which may be slices, with scales of type S.
+template <class Codes, class S>
+AddBlocks add_row_of(int64_t slices, bool are_slices) {
+  if (!are_slices) return add_blocks<Codes, 1, 1, false, S>;
+  return slices == 3 ? add_blocks<Codes, 3, 1, true, S> : add_blocks<Codes, 4, 1, true, S>;
+}
 template <class Codes>
-AddBlocks add_of(int64_t rows, bool are_slices) {
-  if (are_slices) return rows == 3 ? add_blocks<Codes, 3, 1, true> : add_blocks<Codes, 4, 1, true>;
-  if (rows == 1) return add_blocks<Codes, 1, 1, false>;
-  return rows <= kRoundedAtOnce ? add_blocks<Codes, 4, 1, false>
-                                : add_blocks<Codes, 4, kRoundedPanels, false>;
+AddBlocks add_of(int64_t rows, bool are_slices, bool are_halves) {
+  if (are_halves) return add_row_of<Codes, Half>(rows, are_slices);
+  if (are_slices || rows == 1) return add_row_of<Codes, float>(rows, are_slices);
+  return rows <= kRoundedAtOnce ? add_blocks<Codes, 4, 1, false, float>
+                                : add_blocks<Codes, 4, kRoundedPanels, false, float>;
 }
 
 // Instructions take unsigned codes if kIntShift is not 0.
@@ -282,11 +292,14 @@ constexpr bool kTakesUnsigned = kIntShift != 0;
   const bool are_nibbles = p.b.format.bits == 4;
   // The codes of few rows are read once, in the order of memory.
   const int rows_at_once = count == 1 ? 1 : kMany, at_once = count <= kMany ? 1 : kRoundedPanels;
-  const auto add = are_nibbles ? add_of<RoundedNibbles>(count, rows.are_slices)
-                               : add_of<RoundedBytes>(count, rows.are_slices);
+  const Quantization& q = *p.b.quantization;
+  // One row reads scales of blocks where they lie: to convert them first takes longer.
+  const bool reads_halves = (count == 1 || rows.are_slices) && q.group == kRoundedBlock &&
+                            q.scales.dtype == HUSK_F16 && !q.zeros.data;
+  const auto add = are_nibbles ? add_of<RoundedNibbles>(count, rows.are_slices, reads_halves)
+                               : add_of<RoundedBytes>(count, rows.are_slices, reads_halves);
   const bool is_flipped = (p.b.format.dtype == HUSK_U8) != kTakesUnsigned;
   const int32_t flipped = is_flipped ? static_cast<int32_t>(0x80808080u) : 0;
-  const Quantization& q = *p.b.quantization;
   const int64_t panel_pitch = panel_words(p.b.format.bits, p.k), groups = p.k / q.group,
                 words_of_block = kRoundedBlock / codes_of_word(p.b.format.bits) * kPanelColumns;
   BlockNumbers scales, zeros;
@@ -299,11 +312,16 @@ constexpr bool kTakesUnsigned = kIntShift != 0;
     for (int64_t first = 0; first < rows.blocks; first += kScaledBlocks) {
       const int64_t blocks = smaller(kScaledBlocks, rows.blocks - first),
                     begin = slice.begin + first * kRoundedBlock;
-      scales.read(q.scales, groups, q.group, panels, begin, blocks);
+      const void* block_scales = scales.numbers;
+      if (reads_halves)
+        block_scales = static_cast<const Half*>(q.scales.packed) +
+                       (number * groups + begin / kRoundedBlock) * kPanelColumns;
+      else
+        scales.read(q.scales, groups, q.group, panels, begin, blocks);
       if (q.zeros.data) zeros.read(q.zeros, groups, q.group, panels, begin, blocks);
       for (int64_t r = 0; r < count; r += rows_at_once) {
         const int64_t at = r * rows.blocks + first;
-        add(flipped, panels.words + first * words_of_block, panels.pitch, scales.numbers, blocks,
+        add(flipped, panels.words + first * words_of_block, panels.pitch, block_scales, blocks,
             rows.ints + r * rows.pitch + first * kRoundedBlock, rows.pitch, rows.steps + at,
             rows.starts + at, rows.blocks, rows.sums + r * kRoundedPitch + j);
       }

@@ -93,16 +93,24 @@ husk_status check_table(const Arguments& args, const Places& at, Attention& a) {
   return HUSK_OK;
 }
 
+// Keys and values have one dtype, that of the queries; it may be f16 or bf16 if these are f32.
+husk_status check_dtypes(const Arguments& args, const Places& at) {
+  HUSK_TRY(args.check_same_dtype(at.value, at.key));
+  const int32_t key = args[at.key].dtype;
+  if (args[at.query].dtype == HUSK_F32 && (key == HUSK_F16 || key == HUSK_BF16)) return HUSK_OK;
+  return args.check_same_dtype(at.key, at.query);
+}
+
 // Checks the tensors except the mask, and reads the sizes.
 husk_status check_shapes(const Arguments& args, const Places& at, Attention& a) {
   for (uint32_t i : {at.query, at.key, at.value}) {
     HUSK_TRY(args.check_tensor(i, 4, 4));
-    const bool are_codes = at.key_scales != kAbsent && !args.none(at.key_scales);
-    if (!are_codes) HUSK_TRY(args.check_same_dtype(i, at.query));
     const bool has_pages = at.table != kAbsent && i != at.query;
     HUSK_TRY(args.check_size(i, 0, args[has_pages ? at.key : at.query].sizes[0],
                              has_pages ? "the keys' pages" : "the query's batches"));
   }
+  const bool are_codes = at.key_scales != kAbsent && !args.none(at.key_scales);
+  if (!are_codes) HUSK_TRY(check_dtypes(args, at));
   HUSK_TRY(args.check_tensor(at.output, 4, 4));
   HUSK_TRY(args.check_same_dtype(at.output, at.query));
   HUSK_TRY(args.check_size(at.key, 3, args[at.query].sizes[3], "the query's width"));
@@ -125,7 +133,7 @@ husk_status check_shapes(const Arguments& args, const Places& at, Attention& a) 
   a.value_width = sizes[3];
   if (a.width > kMaxHeadWidth || a.value_width > kMaxHeadWidth)
     return args.argument_error(at.query, HUSK_UNSUPPORTED, "or value has heads of more than 256");
-  if (at.key_scales != kAbsent && !args.none(at.key_scales)) return check_codes(args, at, a);
+  if (are_codes) return check_codes(args, at, a);
   if (at.logsumexp == kAbsent || args.none(at.logsumexp)) return HUSK_OK;
   HUSK_TRY(args.check_tensor(at.logsumexp, 3, 3));
   for (int32_t d = 0; d < 3; ++d)

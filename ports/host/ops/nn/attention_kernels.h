@@ -472,10 +472,11 @@ void run_attention(const Attention& attention, int64_t part, Cancellation& cance
                    void* scratch) {
   if (attention.key_scales)
     return run_attention_of<float, void, float>(attention, part, cancellation, scratch);
-  switch (attention.out->dtype) {
-    case HUSK_F16: return run_attention_of<float, Half>(attention, part, cancellation, scratch);
+  switch (attention.key.dtype) {
+    case HUSK_F16:
+      return run_attention_of<float, void, Half>(attention, part, cancellation, scratch);
     case HUSK_BF16:
-      return run_attention_of<float, BFloat16>(attention, part, cancellation, scratch);
+      return run_attention_of<float, void, BFloat16>(attention, part, cancellation, scratch);
     case HUSK_F32:
       return run_attention_of<float, void, float>(attention, part, cancellation, scratch);
     default: return run_attention_of<double, double>(attention, part, cancellation, scratch);
