@@ -133,8 +133,8 @@ def make(monkeypatch):
     num_key_value_heads=SHARED,
     max_position_embeddings=LIMIT,
     eos_token_id=2,
-    # With the default of 0.02 all tokens are about equally likely. The logits of the stand-in have a
-    # standard deviation of 0.6, those of this model 0.4.
+    # With the default of 0.02 all tokens are about equally likely: the logits have a standard
+    # deviation of 0.1, those of the stand-in 0.6, and those of this model 0.4.
     initializer_range=0.08,
   )
   return transformers.LlamaForCausalLM(config).eval()

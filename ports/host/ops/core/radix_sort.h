@@ -17,9 +17,9 @@ constexpr uint64_t kDigitMask = (uint64_t{1} << kDigitBits) - 1;
 // Halves of the 64-bit numbers that a row of indices has in the end.
 using IndexHalf [[gnu::may_alias]] = uint32_t;
 
-// One pass: moves the indices `from` to `to`, in the order of a digit of their keys. Equal digits
-// keep their order. Without `from`, the indices are 0 ... count - 1. `places` has the number of keys
-// with each digit, and becomes the places behind them. Returns false if the call is to end.
+// Moves the indices `from` to `to`, in the order of a digit of their keys. Equal digits keep their
+// order. Without `from`, the indices are 0 ... count - 1. `places` has the number of keys with each
+// digit, and is changed. Returns false if the call is to end.
 template <class Digit>
 bool move_by_digit(Cancellation& cancellation, int64_t count, const Digit& digit, uint32_t* places,
                    const IndexHalf* from, IndexHalf* to) {

@@ -1,8 +1,9 @@
 // aten::sort and aten::topk. Neither allocates. Long rows are sorted digit by digit in the row of
 // index results, if its elements are adjacent. In other rows 32-bit keys are sorted in the row of
 // index results itself, with the key above the index in each number, and wider keys are sorted
-// through the indices. The index breaks ties, so every sort is stable. Another thread may change the keys and the
-// results meanwhile, so an index that is read from the results is checked before it is used.
+// through the indices. The index breaks ties, so every sort is stable. Another thread may change
+// the keys and the results meanwhile, so an index that is read from the results is checked before
+// it is used.
 #include <algorithm>
 #include <functional>
 #include <iterator>
@@ -122,7 +123,9 @@ constexpr int64_t kLeastDigits = 512;
 template <class T>
 [[gnu::noinline]] void sort_digits(const SortRow& row, uint64_t* indices) {
   const T* const data = reinterpret_cast<const T*>(row.data);
-  const auto key = [&](int64_t i) { return key_of<Value<T>>(get(data + i * row.stride)) ^ row.flip; };
+  const auto key = [&](int64_t i) {
+    return key_of<Value<T>>(get(data + i * row.stride)) ^ row.flip;
+  };
   radix_sort(row.cancellation, row.count, row.keys.wide() ? 64 : 32, key, indices);
 }
 
