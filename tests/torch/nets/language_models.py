@@ -180,7 +180,6 @@ ARCHITECTURES = {
   **dict.fromkeys(
     (
       "afmoe",
-      "dots1",
       "ernie4_5_moe",
       "exaone_moe",
       "glm4_moe",
@@ -206,6 +205,7 @@ ARCHITECTURES = {
     "attn_config": {"kv_n_heads": 2, "rope_theta": 1e4, "clip_qkv": 8.0},
     "ffn_config": {"hidden_size": 64, "ffn_hidden_size": 64, "moe_num_experts": 4, "moe_top_k": 2},
   },
+  "dots1": {**EXPERTS, "n_shared_experts": 1},
   "falcon": {
     **GPT2,
     "hidden_size": 64,
