@@ -88,11 +88,14 @@ def test_speculation_gives_the_tokens_of_single_steps(artifact, loaded):
     with torch.no_grad():
       return (model(torch.tensor(rows), use_cache=False).logits[:, -1] / heat).softmax(-1)
 
-  # A prompt whose likely next tokens have followed its last one before.
+  # A prompt whose likely next tokens have followed its last one before, each with the token that is
+  # the most likely one after it.
   for _ in range(6):
-    prompt = [word for token in likely for word in (5, token, 9)] + [5]
+    prompt = [word for pair in likely for word in (5, *pair)] + [5]
     first = following([prompt])[0]
-    likely = first.topk(12).indices.tolist()
+    tokens = first.topk(12).indices.tolist()
+    after = following([[*prompt, token] for token in tokens]).argmax(-1).tolist()
+    likely = list(zip(tokens, after, strict=True))
   requests = [
     {"tokens": prompt, "seed": seed, "temperature": 0.1 * seed, "join": seed // 3}
     for seed in range(9)

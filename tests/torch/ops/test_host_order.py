@@ -114,6 +114,28 @@ def test_sort(pack, dtype, descending):
   )
 
 
+@pytest.mark.parametrize("descending", [False, True])
+def test_sort_of_long_rows(pack, descending):
+  """Rows that are sorted digit by digit. In some of them all keys have the same digits."""
+  generator = torch.Generator().manual_seed(3)
+
+  def whole(low, high, dtype=torch.int64, count=3000):
+    return torch.randint(low, high, (2, count), generator=generator).to(dtype)
+
+  rows = [torch.full((2, 512), 7.5), torch.arange(2048.0).view(2, 1024).flip(1)]
+  rows += [whole(0, 2**bits) for bits in (1, 11, 12, 22, 23, 34, 45, 56, 62)]
+  rows += [whole(-(2**62), 2**62, count=count) for count in (511, 512, 513)]
+  rows += [whole(0, 2**bits, torch.int32) << 31 - bits for bits in (1, 11, 23, 31)]
+  rows.append(whole(0, 5, torch.uint8))
+  rows.append(torch.randn(2, 5000, generator=generator, dtype=torch.float64))
+  for self in rows:
+    expected = torch.sort(self, stable=True, dim=1, descending=descending)
+    values, indices = like(expected.values), like(expected.indices)
+    pack("aten::sort.stable", self, True, 1, descending, values, indices)
+    close(indices, expected.indices)
+    close(values, expected.values)
+
+
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTS])
 @pytest.mark.parametrize("largest", [False, True])
 def test_topk(pack, dtype, largest):

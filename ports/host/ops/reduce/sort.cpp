@@ -1,7 +1,9 @@
-// aten::sort and aten::topk. Neither allocates. 32-bit keys are sorted in the row of index results
-// itself, with the key above the index in each number. Wider keys are sorted through the indices.
-// The index breaks ties, so every sort is stable. Another thread may change the keys and the
-// results meanwhile, so an index that is read from the results is checked before it is used.
+// aten::sort and aten::topk. Neither allocates. Long rows are sorted digit by digit in the row of
+// index results, if its elements are adjacent. In other rows 32-bit keys are sorted in the row of
+// index results itself, with the key above the index in each number, and wider keys are sorted
+// through the indices. The index breaks ties, so every sort is stable. Another thread may change
+// the keys and the results meanwhile, so an index that is read from the results is checked before
+// it is used.
 #include <algorithm>
 #include <functional>
 #include <iterator>
@@ -10,6 +12,7 @@
 #include "core/arguments.h"
 #include "core/heap.h"
 #include "core/loop.h"
+#include "core/radix_sort.h"
 #include "core/sort_key.h"
 #include "core/sort_range.h"
 
@@ -112,9 +115,28 @@ void sort_indirect(const SortRow& row, uint64_t* indices, int64_t stride) {
              [&](const Strided<uint64_t>& first, int64_t count) { sort_pairs(row, first, count); });
 }
 
-void sort_row(const SortRow& row, uint64_t* indices, int64_t stride) {
+// From so many elements on it is faster than sorting on the stack.
+constexpr int64_t kLeastDigits = 512;
+
+// Sorts a row of elements of type T digit by digit. The type is known here, so that each key is a
+// few instructions.
+template <class T>
+[[gnu::noinline]] void sort_digits(const SortRow& row, uint64_t* indices) {
+  const T* const data = reinterpret_cast<const T*>(row.data);
+  const auto key = [&](int64_t i) {
+    return key_of<Value<T>>(get(data + i * row.stride)) ^ row.flip;
+  };
+  radix_sort(row.cancellation, row.count, row.keys.wide() ? 64 : 32, key, indices);
+}
+
+void sort_row(const SortRow& row, int32_t dtype, uint64_t* indices, int64_t stride) {
   if (row.count < 2) {
     if (row.count == 1) *indices = 0;
+    return;
+  }
+  if (stride == 1 && row.count >= kLeastDigits && row.count >> 32 == 0) {
+    visit<AnyReal | WideUnsigned>(
+        dtype, [&](auto tag) { sort_digits<typename decltype(tag)::type>(row, indices); });
     return;
   }
   if (!row.keys.wide() && row.count >> 32 == 0) {
@@ -214,9 +236,10 @@ husk_status sort_along(const Arguments& args, Operands at, ArgumentPlace dim_at,
   HUSK_TRY(args.get_bool(descending_at, descending));
   const int64_t length = args[at.self].rank > 0 ? args[at.self].sizes[at.dim] : 1;
   HUSK_TRY(check_outputs(args, at, length));
+  const int32_t dtype = args[at.self].dtype;
   return each_sorted(args, at, length, descending,
-                     [](const SortRow& row, uint64_t* indices, int64_t stride, void*, int64_t) {
-                       sort_row(row, indices, stride);
+                     [=](const SortRow& row, uint64_t* indices, int64_t stride, void*, int64_t) {
+                       sort_row(row, dtype, indices, stride);
                      });
 }
 
