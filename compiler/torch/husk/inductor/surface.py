@@ -855,6 +855,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   ),
   "torch.utils._sympy.value_ranges.ValueRanges": (
     uses("unknown_int", "the range of an expression that torch cannot bound"),
+    uses("wrap", "the range of a number or of a boolean (patches.py)"),
     replaces("tighten", "gives a range itself for an equal one (repeated.py)"),
   ),
   # Tensors, operators and nests.
