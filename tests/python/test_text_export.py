@@ -97,6 +97,22 @@ def test_an_architecture_without_the_hooks_is_refused(monkeypatch, tmp_path, kin
     husk.language.export(kind().eval(), tmp_path / "model.husk", max_tokens=MOST)
 
 
+class DecidesByNumbers(language_model.Decoder):
+  def hidden(self, input_ids, position_ids=None, use_cache=None, cache=None):
+    x = super().hidden(input_ids, position_ids, use_cache, cache)
+    for word in input_ids.flatten().unique():
+      x = x + 0 * word
+    return x
+
+
+def test_an_architecture_that_decides_by_its_data_is_refused(monkeypatch, tmp_path):
+  for name, module in language_model.stand_in().items():
+    monkeypatch.setitem(sys.modules, name, module)
+  reason = r"'small' decides by numbers of its tensors \(test_text_export.py:\d+ for word in input"
+  with pytest.raises(husk.Unsupported, match=reason):
+    husk.language.export(DecidesByNumbers().eval(), tmp_path / "model.husk", max_tokens=MOST)
+
+
 class DiffersForThree(language_model.Decoder):
   def hidden(self, input_ids, position_ids=None, use_cache=None, cache=None):
     x = super().hidden(input_ids, position_ids, use_cache, cache)

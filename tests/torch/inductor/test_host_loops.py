@@ -146,3 +146,24 @@ def test_the_nearest_of_several_points(tmp_path):
   )
   for found, expected in zip(husk.load(path)(*arguments), function(None, *arguments)):
     assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("varies", (False, True))
+def test_places_in_parts_of_a_tensor(tmp_path, varies):
+  """No number of rows is a multiple of 12, or one that varies may not be."""
+
+  def function(self, x, y):
+    place = torch.arange(x.shape[0])
+    return y[place // 12] + place, (place // 12 == place[:, None] // 12) & (x > 0), place // 16
+
+  def arguments(length):
+    return torch.randn(length), torch.randn(20)
+
+  model, path = FunctionModule(function), tmp_path / "parts.husk"
+  shapes = {"x": {0: torch.export.Dim("n", min=2, max=200)}, "y": None} if varies else None
+  husk.export(model, arguments(100), path, dynamic_shapes=shapes, targets=(f"host:{ISAS[0]}",))
+  program = husk.load(path)
+  for length in (100, 96, 11, 192, 7) if varies else (100,):
+    x, y = arguments(length)
+    for found, expected in zip(program(x, y), model(x, y), strict=True):
+      assert torch.equal(found, expected)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import sympy
@@ -130,6 +130,7 @@ def host_codegen(vectors: str, mark: str) -> Iterator[None]:
     # The layers of a model ask for the same quotients, whose divisor sympy parses each time.
     (cpp, "CeilDiv", functools.lru_cache(maxsize=None, typed=True)(inductor.CeilDiv)),
     (CppScheduling, "ready_to_flush", lambda self: True),
+    (CppScheduling, "try_loop_split", _of_whole_parts(CppScheduling.try_loop_split)),
     (CppKernel, "codegen_loops_impl", marked),
     (CppKernel, "check_bounds", checked),
     (CppVecKernel, "_get_vec_load_line", loaded),
@@ -138,6 +139,32 @@ def host_codegen(vectors: str, mark: str) -> Iterator[None]:
     (type(isa), "__bool__", lambda self: True),
   ):
     yield
+
+
+def _of_whole_parts(split: Callable[..., Any]) -> Callable[..., Any]:
+  """Makes `CppScheduling.try_loop_split` leave loops as they are whose length is no multiple of a
+  divisor in their indices. torch divides a loop over 100 elements, of which `n // 12` is read, into
+  8 loops over 12, and never computes the last 4 elements."""
+  from torch._inductor.virtualized import V
+  from torch.utils._sympy.functions import FloorDiv
+
+  def has_a_rest(body: InductorObject, quotient: Any) -> bool:
+    dividend, divisor = quotient.args
+    length = body.var_ranges.get(dividend)
+    if length is None or not divisor.is_Integer:  # which torch does not divide
+      return False
+    return not V.graph.sizevars.statically_known_multiple_of(length, divisor)
+
+  def of_whole_parts(self: InductorObject, nodes: list[InductorObject]) -> Any:
+    for node in nodes:
+      body = node.node.get_default_sizes_body()[1]
+      for index in body.indexing_exprs.values():
+        quotients = index.find(FloorDiv) if isinstance(index, sympy.Expr) else ()
+        if any(has_a_rest(body, quotient) for quotient in quotients):
+          return nodes
+    return split(self, nodes)
+
+  return of_whole_parts
 
 
 def _is_polynomial(index: Any) -> bool:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import os
+import pathlib
 import re
+import traceback
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +16,9 @@ from .lines import InductorObject
 
 if TYPE_CHECKING:
   import torch
+
+
+_HUSK = str(pathlib.Path(__file__).resolve().parents[1])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +37,13 @@ class Origin:
 def place(trace: str | None) -> str:
   """The line of the model in a stack trace, as "model.py:12 x + 1"."""
   return _line(trace).line
+
+
+def place_of_error(error: BaseException) -> str:
+  """The line of the model in an error's traceback, as `place` gives it."""
+  frames = traceback.extract_tb(error.__traceback__)
+  own = [one for one in frames if not is_of_torch(one.filename) and not is_of_husk(one.filename)]
+  return place("".join(traceback.format_list(own)))
 
 
 def operator_place(node: torch.fx.Node) -> str:
@@ -70,6 +83,11 @@ def _line(trace: str | None) -> Origin:
   if path[:1] == "<":
     return Origin(line=code)
   return Origin(line=f"{path.rsplit('/', 1)[-1]}:{line} {code}".strip(), is_in_file=True)
+
+
+def is_of_husk(path: str) -> bool:
+  """Whether a file belongs to the exporter, by whichever path Python found it."""
+  return os.path.realpath(path).startswith(_HUSK)
 
 
 def is_of_torch(path: str) -> bool:

@@ -545,6 +545,11 @@ SURFACE: dict[str, tuple[Names, ...]] = {
       of="CppScheduling",
     ),
     replaces(
+      "try_loop_split",
+      "divides loops into whole parts only (host_loops.py)",
+      of="CppScheduling",
+    ),
+    replaces(
       "codegen_loops_impl", "marks each loop nest (host_loops.host_codegen)", of="CppKernel"
     ),
     uses("call_ranges rename_indexing", "the sizes of a loop nest", of="CppKernel"),

@@ -15,6 +15,7 @@ import torch
 from ..errors import Unsupported
 from ..exporter import Function
 from ..exporter import export as export_functions
+from ..inductor import origins
 from ..options import Options, Path, merged
 from ..quantized import GgufFile
 from ..quantized import load as load_checkpoint
@@ -165,7 +166,8 @@ def export(
       "%s: %s, ready to export in %.1f s", path, model.config.model_type, time.monotonic() - begin
     )
     options = dataclasses.replace(options, metadata={**texts, **options.metadata})
-    return export_functions(_functions(module, chosen), path, options=options)
+    with _named_choices_by_data(model):
+      return export_functions(_functions(module, chosen), path, options=options)
 
 
 @contextlib.contextmanager
@@ -245,6 +247,19 @@ def _refusals(kind: str) -> Iterator[None]:
       f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''})",
       remedy=f"{decoder.REMEDY}; models with states were tried with transformers {_OF_STATES}",
     ) from error
+
+
+@contextlib.contextmanager
+def _named_choices_by_data(model: Any) -> Iterator[None]:
+  """Makes a model Unsupported whose code decides by numbers of its tensors, which no program can
+  follow, such as a loop over the experts that some token has chosen."""
+  try:
+    yield
+  except Exception as error:
+    if type(error).__name__ != "GuardOnDataDependentSymNode":
+      raise
+    line = origins.place_of_error(error)
+    raise decoder.no_decoder(model, f"decides by numbers of its tensors ({line})") from error
 
 
 def _model(

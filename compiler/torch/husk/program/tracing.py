@@ -13,7 +13,6 @@ import dataclasses
 import inspect
 import logging
 import os
-import pathlib
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -75,7 +74,6 @@ def traced(
   `strict` or `deferred` both are tried. Logs which way was needed if the first one failed, and
   which ranges differ from those of the Dims. If every way fails, the error of the first one is
   raised."""
-  import torch
 
   if classes is not None:
     classes.add_all_of((args, kwargs))
@@ -135,12 +133,10 @@ def traced(
       "x ** 0.5 for x.sqrt()",
     ) from failed
   if type(failed) is AssertionError:  # by which torch checks itself, and not the model
-    package = os.path.dirname(torch.__file__)
-    frames = traceback.extract_tb(failed.__traceback__)
-    own = [one for one in frames if not one.filename.startswith((package, _HUSK))]
-    place = origins.place("".join(traceback.format_list(own)))
     raise CompileError(
-      f"torch.export cannot trace the model: {failures.reason(failed)}", _REMEDY, place
+      f"torch.export cannot trace the model: {failures.reason(failed)}",
+      _REMEDY,
+      origins.place_of_error(failed),
     ) from failed
   raise failed
 
@@ -148,7 +144,6 @@ def traced(
 # torch.export's error has these words if it has computed a tensor and does not find its node.
 _LOST = "fake tensor in the exported program constant's list"
 
-_HUSK = str(pathlib.Path(__file__).resolve().parents[1])
 _REMEDY = (
   "write this line with other operators; gradients by torch.autograd.grad under "
   "torch.enable_grad() in place of torch.func"
@@ -253,7 +248,7 @@ def _line_of_model() -> str:
     if frame.f_code is _export.__code__:
       return ""
     path = frame.f_code.co_filename
-    if path[:1] != "<" and not path.startswith(_HUSK) and not origins.is_of_torch(path):
+    if path[:1] != "<" and not origins.is_of_husk(path) and not origins.is_of_torch(path):
       summary = traceback.StackSummary.extract([(frame, number)])
       return origins.place("".join(summary.format()))
   return ""
