@@ -303,7 +303,11 @@ def model_of(name):
   if "n_layer" not in fields:
     fields = {**COMMON, **fields}
   config = transformers.AutoConfig.for_model(name, **fields)
-  return transformers.AutoModelForCausalLM.from_config(config).eval()
+  model = transformers.AutoModelForCausalLM.from_config(config).eval()
+  for weight in model.parameters():
+    if not weight.any():  # routers of zeros choose among equal experts
+      torch.nn.init.normal_(weight, std=0.02)
+  return model
 
 
 def prompts():

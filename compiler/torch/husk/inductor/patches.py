@@ -37,7 +37,7 @@ def husk_lines(
     recognises the attention that a model writes out as products and a softmax.
   """
   import torch
-  from torch._inductor import decomposition, ir, lowering, scheduler, tiling_utils
+  from torch._inductor import bounds, decomposition, ir, lowering, scheduler, tiling_utils
   from torch._inductor.codegen import triton
   from torch._inductor.fx_passes import fuse_attention
   from torch.utils._sympy.value_ranges import SymPyValueRangeAnalysis
@@ -61,6 +61,7 @@ def husk_lines(
   splits = _of_equal_numbers(tiling_utils.get_pw_red_splits)
   reshaped = staticmethod(_of_any_sizes(ir.View._dynamic_reshape_indexer))
   process = classmethod(_with_sizes_of_its_own(ir.ExternKernel.process_kernel.__func__))
+  quotient = bounds.ValueRangeAnalysis.truncdiv.__func__
   shape = classmethod(_of_blocks_alone(triton.TritonSymbols.get_block_shape.__func__))
   replacements += [
     (ir.Reduction, "create", create),
@@ -73,6 +74,7 @@ def husk_lines(
     (ir.View, "_dynamic_reshape_indexer", reshaped),
     (triton.TritonSymbols, "get_block_shape", shape),
     (SymPyValueRangeAnalysis, "eq", staticmethod(_of_booleans_too(SymPyValueRangeAnalysis.eq))),
+    (bounds.ValueRangeAnalysis, "truncdiv", classmethod(_of_ints(quotient))),
     *(
       (getattr(ir, name), "get_free_symbol_uses", _symbols_of(fields))
       for name, fields in _NUMBERS_OF_PARTS.items()
@@ -322,6 +324,21 @@ def _of_booleans_too(equal: Callable[..., Any]) -> Callable[..., Any]:
     return equal(*(to_int(each) if each.is_bool else each for each in ranges))
 
   return of_booleans_too
+
+
+def _of_ints(quotient: Callable[..., Any]) -> Callable[..., Any]:
+  """Makes the range of a quotient of ints that is rounded towards 0 one of ints. torch has floats as
+  its ends, and then cannot divide it again, as in `torch.div(n, 2, rounding_mode="trunc") // 64`."""
+  from torch.utils._sympy.functions import TruncToInt
+  from torch.utils._sympy.value_ranges import ValueRanges
+
+  def of_ints(cls: Any, left: Any, right: Any) -> Any:
+    found = quotient(cls, left, right)
+    if found == ValueRanges.unknown():
+      return ValueRanges.unknown_int()
+    return ValueRanges(TruncToInt(found.lower), TruncToInt(found.upper))
+
+  return of_ints
 
 
 class _UnknownEquality(Exception):

@@ -532,6 +532,11 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     uses("_print", "writes an operand of these", of="TritonPrinter"),
     replaces("index_expr", "knows the dtype of these (float64.py)", of="TritonKernelOverrides"),
   ),
+  "torch._inductor.bounds": (
+    replaces(
+      "truncdiv", "the range of a quotient is one of ints (patches.py)", of="ValueRangeAnalysis"
+    ),
+  ),
   "torch._inductor.codegen.cpp": (
     replaces("CeilDiv", "remembers quotients (host_loops.host_codegen)"),
     replaces(
