@@ -327,16 +327,18 @@ def _of_booleans_too(equal: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _of_ints(quotient: Callable[..., Any]) -> Callable[..., Any]:
-  """Makes the range of a quotient of ints that is rounded towards 0 one of ints. torch has floats as
-  its ends, and then cannot divide it again, as in `torch.div(n, 2, rounding_mode="trunc") // 64`."""
-  from torch.utils._sympy.functions import TruncToInt
-  from torch.utils._sympy.value_ranges import ValueRanges
+  """Makes the range of a quotient of ints that is rounded towards 0 one of ints. In torch its ends
+  are floats, and it cannot be divided again: `torch.div(n, 2, rounding_mode="trunc") // 64`."""
+  from torch.utils._sympy import functions, value_ranges
+
+  ranges: Any = value_ranges.ValueRanges
 
   def of_ints(cls: Any, left: Any, right: Any) -> Any:
     found = quotient(cls, left, right)
-    if found == ValueRanges.unknown():
-      return ValueRanges.unknown_int()
-    return ValueRanges(TruncToInt(found.lower), TruncToInt(found.upper))
+    if found == ranges.unknown():
+      return ranges.unknown_int()
+    to_int: Any = functions.TruncToInt
+    return ranges(to_int(found.lower), to_int(found.upper))
 
   return of_ints
 

@@ -864,7 +864,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     replaces("sympy_interp", "keeps the ranges of parts of expressions (repeated_sizes.py)"),
   ),
   "torch.utils._sympy.value_ranges.ValueRanges": (
-    uses("unknown_int", "the range of an expression that torch cannot bound"),
+    uses("unknown unknown_int", "the range of an expression that torch cannot bound"),
     uses("wrap", "the range of a number or of a boolean (patches.py)"),
     replaces("tighten", "gives a range itself for an equal one (repeated.py)"),
   ),
