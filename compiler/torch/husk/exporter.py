@@ -25,6 +25,7 @@ from .inductor import (
   assumed,
   autocast,
   capture,
+  checks,
   collectives,
   detection,
   empty,
@@ -131,6 +132,7 @@ class Function:
           )
       finally:
         constants.restore(written)
+      checks.rewrite(program)
       exponents.rewrite(program)
       collectives.rewrite(program)
       return program

@@ -800,6 +800,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   ),
   "torch.fx.experimental.symbolic_shapes": (
     uses("statically_known_true", "asks without a condition"),
+    uses("cast_symbool_to_symint_guardless", "the number of a boolean (checks.py)"),
     uses("GuardOnDataDependentSymNode", "the data decides a branch of a model (tracing.py)"),
     uses("free_unbacked_symbols", "whether the data decides a size (host_complex.py)"),
     uses("CallMethodKey ConvertIntKey DivideByKey", "the path to a number in a result"),
@@ -928,6 +929,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
       " _assert_scalar _index_put_impl _reshape_copy"
       " _assert_tensor_metadata _cdist_forward _embedding_bag _embedding_bag_forward_only"
       " _functional_assert_async _euclidean_dist _grouped_mm _histogramdd_from_bin_cts _int_mm"
+      " _is_all_true"
       " _linalg_det _linalg_slogdet _linalg_solve_ex _local_scalar_dense"
       " _native_batch_norm_legit_no_training"
       " _pdist_forward _scaled_mm _to_copy _trilinear _unique2 _unsafe_index _unsafe_index_put"
