@@ -34,6 +34,7 @@ from .inductor import (
   filters,
   frames,
   gradients,
+  origins,
   python_numbers,
   repeated_sizes,
   shape_functions,
@@ -136,6 +137,11 @@ class Function:
       exponents.rewrite(program)
       collectives.rewrite(program)
       return program
+
+
+def line_of_model(error: Exception) -> str:
+  """The line of the model at which an export failed, as "model.py:12 x + 1"."""
+  return origins.place_of_error(error)
 
 
 # The first argument of `export`: a model, or the functions of an artifact by name.

@@ -13,9 +13,8 @@ from typing import Any
 import torch
 
 from ..errors import Unsupported
-from ..exporter import Function
+from ..exporter import Function, line_of_model
 from ..exporter import export as export_functions
-from ..inductor import origins
 from ..options import Options, Path, merged
 from ..quantized import GgufFile
 from ..quantized import load as load_checkpoint
@@ -258,8 +257,8 @@ def _named_choices_by_data(model: Any) -> Iterator[None]:
   except Exception as error:
     if type(error).__name__ != "GuardOnDataDependentSymNode":
       raise
-    line = origins.place_of_error(error)
-    raise decoder.no_decoder(model, f"decides by numbers of its tensors ({line})") from error
+    reason = f"decides by numbers of its tensors ({line_of_model(error)})"
+    raise decoder.no_decoder(model, reason) from error
 
 
 def _model(
