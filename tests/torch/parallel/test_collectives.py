@@ -6,6 +6,7 @@ import functools
 import re
 
 import husk
+import on_host_ranks
 import pytest
 import torch
 import torch.distributed as dist
@@ -19,7 +20,6 @@ from torch.distributed.tensor.parallel import (
   parallelize_module,
 )
 
-TARGETS = ("host:avx2",)
 ops = torch.ops._c10d_functional
 
 
@@ -37,28 +37,8 @@ class Model(nn.Module):
     return self.function(self.mesh, *args)
 
 
-def export(folder, function, args, ranks=2, targets=TARGETS, **more):
-  husk.parallel.export(
-    lambda mesh: Model(mesh, function),
-    args,
-    folder / "model.husk",
-    ranks=ranks,
-    targets=targets,
-    keep=folder / "kept",
-    **more,
-  )
-  return (folder / "kept" / "rank0" / "model.hir").read_text()
-
-
-def results(folder, inputs):
-  """What each rank returns for its inputs."""
-  ranks = husk.load_ranks(folder / "model.husk", ["cpu"] * len(inputs), threads=1)
-
-  def call(rank):
-    found = ranks.programs[rank](*inputs[rank])
-    return [one.clone() for one in (found if isinstance(found, (tuple, list)) else [found])]
-
-  return ranks.on_all(call)
+def export(folder, function, args, **options):
+  return on_host_ranks.export(folder, lambda mesh: Model(mesh, function), args, **options)
 
 
 def check(found, expected):
@@ -133,7 +113,7 @@ def test_beside_other_work(tmp_path):
       *(inputs[1 - rank][0], x + (a + b) / 2),
     )
 
-  check(results(tmp_path, inputs), expected)
+  check(on_host_ranks.results(tmp_path, inputs), expected)
 
 
 def along_dimensions(mesh, x):
@@ -214,7 +194,7 @@ def test_a_mesh(tmp_path):
     yield expected_between_products(x, rank)
     yield torch.maximum(x[0] + x[1], x[2] + x[3]) * 10 + x[rank]
 
-  check(results(tmp_path, inputs), expected)
+  check(on_host_ranks.results(tmp_path, inputs), expected)
 
 
 def writing(mesh, x, counts):
@@ -250,7 +230,7 @@ def test_functions_that_write(tmp_path):
       counts + rank * 2,
     )
 
-  check(results(tmp_path, inputs), expected)
+  check(on_host_ranks.results(tmp_path, inputs), expected)
   for _, given in inputs:
     assert torch.equal(given, counts)
 
@@ -269,7 +249,7 @@ def test_coalesced(tmp_path):
   (a, c), (b, d) = inputs
   export(tmp_path, function, inputs[0])
   check(
-    results(tmp_path, inputs),
+    on_host_ranks.results(tmp_path, inputs),
     lambda rank: (
       *(torch.cat([a, b]), torch.cat([c, d])),
       *((a + b).chunk(2, 1)[rank], (c + d).chunk(2)[rank]),
@@ -307,7 +287,7 @@ def test_sizes_that_vary(tmp_path):
         *(torch.cat(halves), b),
       )
 
-    check(results(tmp_path, inputs), expected)
+    check(on_host_ranks.results(tmp_path, inputs), expected)
 
 
 def test_rows_for_each_rank(tmp_path):
@@ -330,11 +310,13 @@ def test_rows_for_each_rank(tmp_path):
     def forward(self, x):
       return self.model(x[: self.rows])
 
-  husk.parallel.export(Padded, (torch.ones(5, 3),), tmp_path / "model.husk", targets=TARGETS)
+  husk.parallel.export(
+    Padded, (torch.ones(5, 3),), tmp_path / "model.husk", targets=on_host_ranks.TARGETS
+  )
   inputs = [(torch.rand(5, 3),) for _ in range(2)]
   (a,), (b,) = inputs
   moved = torch.cat([a[:3], b[:1]]), a[3:5]
-  check(results(tmp_path, inputs), lambda rank: (moved[rank] / moved[rank].sum(),))
+  check(on_host_ranks.results(tmp_path, inputs), lambda rank: (moved[rank] / moved[rank].sum(),))
 
 
 def test_rows_that_the_data_decides(tmp_path):
@@ -356,7 +338,7 @@ def test_rows_that_the_data_decides(tmp_path):
       moved = torch.cat([one[rank] for one in parts])
       return (moved / moved.sum(0),)
 
-    check(results(tmp_path, inputs), expected)
+    check(on_host_ranks.results(tmp_path, inputs), expected)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64", "uint8", "int32", "int64"])
@@ -376,7 +358,7 @@ def test_dtypes(tmp_path, dtype):
   (a,), (b,) = inputs
   export(tmp_path, function, inputs[0])
   check(
-    results(tmp_path, inputs),
+    on_host_ranks.results(tmp_path, inputs),
     lambda rank: (a + b, torch.minimum(a, b), torch.cat([a, b]), (a * b).chunk(2)[rank]),
   )
 
@@ -408,12 +390,12 @@ def test_parts_of_a_sequence(tmp_path, dim):
     lambda mesh: parallelize_module(whole(), mesh, plan),
     (parts[0],),
     tmp_path / "model.husk",
-    targets=TARGETS,
+    targets=on_host_ranks.TARGETS,
     keep=tmp_path / "kept",
   )
   with torch.no_grad():
     expected = whole()(torch.cat(list(parts), dim)).chunk(2, dim)
-  check(results(tmp_path, [(one,) for one in parts]), lambda rank: (expected[rank],))
+  check(on_host_ranks.results(tmp_path, [(one,) for one in parts]), lambda rank: (expected[rank],))
   text = (tmp_path / "kept/rank0/model.hir").read_text()
   assert "all_gather_into_tensor" in text and "reduce_scatter_tensor" in text
 
@@ -435,7 +417,7 @@ def test_a_collective_in_a_branch_and_a_loop(tmp_path):
     given = [(x, torch.tensor(flag)) for x, _ in inputs]
     (a, _), (b, _) = given
     expected = (a + b) * 2 if flag else (a + b) / 2 - 1
-    check(results(tmp_path, given), lambda rank, expected=expected: (expected,))
+    check(on_host_ranks.results(tmp_path, given), lambda rank, expected=expected: (expected,))
 
 
 def waits_later(mesh, x):

@@ -1,6 +1,7 @@
 """A residual that is added to an all-reduce is an argument of it."""
 
 import husk
+import on_host_ranks
 import pytest
 import torch
 from torch import nn
@@ -23,18 +24,8 @@ class Model(nn.Module):
 
 def exported(folder, function, *args, **options):
   """Exports a model for two ranks; returns the text of rank 0, and what the ranks compute."""
-  path = folder / "model.husk"
-  husk.parallel.export(
-    lambda mesh: Model(mesh, function),
-    args,
-    path,
-    ranks=2,
-    keep=folder / "kept",
-    targets=("host:avx2",),
-    **options,
-  )
-  text = (folder / "kept" / "rank0" / "model.hir").read_text()
-  return text, husk.load_ranks(path, ["cpu", "cpu"], threads=1)(*args)
+  text = on_host_ranks.export(folder, lambda mesh: Model(mesh, function), args, **options)
+  return text, husk.load_ranks(folder / "model.husk", ["cpu", "cpu"], threads=1)(*args)
 
 
 def summed(x, how="sum"):

@@ -3,7 +3,7 @@ program."""
 
 import re
 
-import husk
+import on_host_ranks
 import pytest
 import torch
 import torch.distributed as dist
@@ -11,7 +11,6 @@ import torch.distributed._symmetric_memory as symmetric
 from husk.errors import Unsupported
 from torch import nn
 
-HOST = ("host:avx2",)
 RANKS = 2
 ops = torch.ops.symm_mem
 functional = torch.ops._c10d_functional
@@ -33,29 +32,8 @@ class Model(nn.Module):
     return self.function(self.group, *args)
 
 
-def export(folder, function, args, targets=HOST, **more):
-  path = folder / "model.husk"
-  husk.parallel.export(
-    lambda mesh: Model(mesh, function),
-    args,
-    path,
-    ranks=RANKS,
-    targets=targets,
-    keep=folder / "kept",
-    **more,
-  )
-  return (folder / "kept" / "rank0" / "model.hir").read_text()
-
-
-def run(folder, inputs):
-  """The results of each rank for its own inputs, and the inputs after it."""
-  ranks = husk.load_ranks(folder / "model.husk", ["cpu"] * RANKS, threads=1)
-
-  def call(rank):
-    results = ranks.programs[rank](*inputs[rank])
-    return [result.clone() for result in results]
-
-  return ranks.on_all(call)
+def export(folder, function, args, **options):
+  return on_host_ranks.export(folder, lambda mesh: Model(mesh, function), args, **options)
 
 
 def operators(text):
@@ -83,7 +61,7 @@ def test_all_reduces(tmp_path):
   assert operators(text) == ["all_reduce"] * 9 and "symm_mem" not in text
   (a, c), (b, d) = inputs
   total, expected_y = a + b, c + d
-  for number, found in enumerate(run(tmp_path, inputs)):
+  for number, found in enumerate(on_host_ranks.results(tmp_path, inputs)):
     expected = (
       total * 2,
       total,
@@ -123,7 +101,7 @@ def test_parts(tmp_path):
   assert "symm_mem" not in text
   (a, c), (b, d) = inputs
   zero, total = torch.zeros(4, 6), a + b
-  for rank, found in enumerate(run(tmp_path, inputs)):
+  for rank, found in enumerate(on_host_ranks.results(tmp_path, inputs)):
     rows, columns = slice(2 * rank, 2 * rank + 2), slice(3 * rank, 3 * rank + 3)
     tile = torch.zeros(8, 6)
     tile[2:6] = zero if rank else total
@@ -175,7 +153,7 @@ def test_products(tmp_path):
   assert operators(text) == ["all_gather_into_tensor"] * 4 + ["reduce_scatter_tensor"] * 4
   for rows in (6, 2, 18):
     given = inputs(rows)
-    for rank, found in enumerate(run(tmp_path, given)):
+    for rank, found in enumerate(on_host_ranks.results(tmp_path, given)):
       for one, other in zip(found, expected_products(rank, given), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-4)
 
@@ -195,7 +173,7 @@ def scaled(group, x, w, of_all, of_rows, of_columns):
         x, w, scale, other, "sum", 0, 0, group, [16, 32], None, None, kind, False
       )
     )
-  # Of a tensor of three dimensions, whose rows were one dimension for the product.
+  # This tensor has three dimensions, of which the product takes the first two as its rows.
   found.append(
     ops.fused_scaled_matmul_reduce_scatter(
       x.view(2, 8, 64),
@@ -226,7 +204,7 @@ def test_scaled_products(tmp_path):
   text = export(tmp_path, scaled, inputs[0])
   assert "symm_mem" not in text
   (x, w, s, rows, columns), (y, other_w, _, other_rows, other_columns) = inputs
-  for rank, found in enumerate(run(tmp_path, inputs)):
+  for rank, found in enumerate(on_host_ranks.results(tmp_path, inputs)):
     _, own_w, _, own_rows, own_columns = inputs[rank]
     gathered, product = torch.cat([x.float(), y.float()]), own_w.float()
     part = slice(8 * rank, 8 * rank + 8)
@@ -273,7 +251,7 @@ def test_memory_of_a_model(tmp_path):
 
   inputs = [(torch.randn(5, 3),) for _ in range(RANKS)]
   export(tmp_path, function, inputs[0])
-  for (found,) in run(tmp_path, inputs):
+  for (found,) in on_host_ranks.results(tmp_path, inputs):
     torch.testing.assert_close(found, inputs[0][0] + inputs[1][0])
   assert symmetric.empty.__module__ == symmetric.__name__
 
@@ -294,7 +272,7 @@ def test_operators_that_write(tmp_path):
   export(tmp_path, writing, inputs[0])
   (a, c), (b, d) = inputs
   expected_y = c + d
-  for rank, found in enumerate(run(tmp_path, inputs)):
+  for rank, found in enumerate(on_host_ranks.results(tmp_path, inputs)):
     largest = torch.maximum(a, b)
     expected = (
       *(a + b + 2, largest, largest * 2, b, torch.cat([a, b])),

@@ -140,7 +140,7 @@ def _rendezvous(tensor: Tensor, group: Any = None) -> _Handle:
   return _Handle()
 
 
-# What operators compute
+# The computations that `_functions` gives for operators, and the parts that they share.
 
 
 def _all_reduce(x: Tensor, reduce: str, group: str) -> Tensor:
