@@ -4,9 +4,10 @@ import os
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
+import idle_sequences
 import numpy as np
 import pytest
-from conftest import STREAM, compile_text, eventually, library
+from conftest import STREAM, compile_text, library
 from tritonclient.utils import InferenceServerException
 
 # y: x of both ranks. z: the largest number of a rank, counted from 1. The function `fails` does so
@@ -334,28 +335,10 @@ def test_a_function_for_later_requests(server, states):
 
 
 def test_idle_sequences(server, states):
-  config = (
-    CPU
-    + """
-    sequence_batching { max_sequence_idle_microseconds: 500000 oldest { } }
-    parameters { key: "max_sequences" value { string_value: "2" } }
-  """
+  server.load("rank_idle", states, CPU + idle_sequences.CONFIG, "add")
+  idle_sequences.check(
+    lambda sequence, **flags: step(server, "rank_idle", sequence, 1, **flags), total(1)
   )
-  server.load("rank_idle", states, config, "add")
-
-  def error_of(sequence):
-    try:
-      assert step(server, "rank_idle", sequence, 1, start=True) == total(1)
-      return None
-    except InferenceServerException as error:
-      assert "max_sequences" in str(error)
-      return error
-
-  caught = eventually(lambda: [error_of(sequence) for sequence in (1, 2, 3)][2])
-  assert caught.status() == "503"
-  eventually(lambda: error_of(4) is None)
-  with pytest.raises(InferenceServerException):
-    step(server, "rank_idle", 1, 1)
 
 
 def fail_in_a_sequence(server, model, artifact, config):

@@ -2,9 +2,9 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
+import idle_sequences
 import numpy as np
 import pytest
-from conftest import eventually
 from tritonclient.utils import InferenceServerException
 
 OLDEST = """
@@ -80,28 +80,8 @@ def test_a_wrong_request_does_not_end_a_sequence(server):
 
 
 def test_limit_and_idle_time(server):
-  # The server waits for this idle time when it unloads a model, so it is short. A slow client's
-  # sequences may then end between its requests: it begins them anew.
-  config = """
-    sequence_batching { max_sequence_idle_microseconds: 500000 oldest { } }
-    parameters { key: "max_sequences" value { string_value: "2" } }
-  """
-  server.load("few", "state", config=config)
-
-  def error_of(sequence):
-    try:
-      assert step(server, "few", sequence, 1, start=True) == 11
-      return None
-    except InferenceServerException as error:
-      assert "max_sequences" in str(error)
-      return error
-
-  caught = eventually(lambda: [error_of(sequence) for sequence in (1, 2, 3)][2])
-  assert caught.status() == "503"
-  # Sequences that are idle for too long leave their places: the server says so to nobody.
-  eventually(lambda: error_of(4) is None)
-  with pytest.raises(InferenceServerException):
-    step(server, "few", 1, 1)
+  server.load("few", "state", config=idle_sequences.CONFIG)
+  idle_sequences.check(lambda sequence, **flags: step(server, "few", sequence, 1, **flags), 11)
 
 
 def test_a_reload_ends_sequences(server):
