@@ -149,7 +149,9 @@ class CudaWithoutNccl : public CudaPeers {
     ASSERT_EQ(cuda::make_meeting_id(&id, false, &error), HUSK_OK) << error.text;
   }
   void TearDown() override {
-    EXPECT_EQ(fake().calls("ncclCommInitRankConfig"), 0u);
+    if (!IsSkipped()) {
+      EXPECT_EQ(fake().calls("ncclCommInitRankConfig"), 0u);
+    }
     CudaPeers::TearDown();
   }
 };
