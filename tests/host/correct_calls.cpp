@@ -343,6 +343,18 @@ void add_correct_calls(std::deque<Call>& calls) {
       .f32({5, 18})
       .none()
       .f32({2, 4, 5, 4});
+  for (const char* kind : {"gru", "rnn_relu"}) {
+    const int64_t row = kind[0] == 'g' ? 15 : 5;
+    call("husk::recurrent_layer")
+        .text(kind)
+        .f32({3, 2, row})
+        .f32({2, 5})
+        .none()
+        .f32({row, 5})
+        .f32({row})
+        .number(1)
+        .f32({4, 2, 5});
+  }
   call("aten::mkldnn_rnn_layer")
       .f32({3, 2, 4})
       .f32({20, 4})

@@ -302,6 +302,16 @@ void add_endless_calls(std::deque<Call>& calls) {
         .repeated(f32, {1, sequences, 5})
         .repeated(f32, {1, sequences, 5});
   };
+  for (const auto& [steps, sequences] : {std::pair{n, int64_t{2}}, std::pair{int64_t{3}, n}})
+    call("husk::recurrent_layer")
+        .text("gru")
+        .repeated(f32, {steps, sequences, 15})
+        .repeated(f32, {sequences, 5})
+        .none()
+        .repeated(f32, {15, 5})
+        .none()
+        .number(0)
+        .repeated(f32, {steps + 1, sequences, 5});
   rnn(n, 2, 4);
   rnn(3, n, 4);
   rnn(3, 2, n);

@@ -220,6 +220,26 @@ TEST_F(Packed, WeightsOfAnLstm) {
   }
 }
 
+TEST_F(Packed, WeightOfAGru) {
+  for (const CpuSet& set : sets()) {
+    use(set);
+    for (const int64_t sequences : {1, 3, 40}) {
+      const int64_t size = 48;
+      Tensor gates(HUSK_F32, {1, sequences, 3 * size}), hidden(HUSK_F32, {sequences, size}),
+          weight(HUSK_F32, {3 * size, size}), bias(HUSK_F32, {3 * size}),
+          states(HUSK_F32, {2, sequences, size});
+      for (Tensor* tensor : {&gates, &hidden, &weight, &bias}) tensor->randomize(random);
+      husk_op_arg kind{};
+      kind.kind = HUSK_ARG_STRING;
+      kind.string = "gru";
+      const std::vector<husk_op_arg> args = {kind,         gates.arg(), hidden.arg(), {},
+                                             weight.arg(), bias.arg(),  int_arg(0),   states.arg()};
+      EXPECT_TRUE(expect_same(op("husk::recurrent_layer"), args, 4));
+      EXPECT_TRUE(pack(op("husk::recurrent_layer"), args, 5).empty());
+    }
+  }
+}
+
 // Every method of a convolution, for the sizes of the calls, and for sizes that the file leaves
 // open: then a copy may be one that the call does not use.
 TEST_F(Packed, Convolutions) {

@@ -390,14 +390,14 @@ def _program(
   # The signatures are those of the decomposed programs: torch tells other ranks of the states of an
   # LSTM before the LSTM is decomposed. Attention has no effect on a signature. Its decomposition
   # takes a tenth of the time of an export, and targets that have attention as one step need none.
-  # Recurrent networks have none for a number of steps that varies where a kernel has all steps.
+  # Recurrent networks have none for a number of steps that varies where a device has their layers.
   attention_stays = all(target.attention == "flash" for target in targets)
-  steps_stay = all(target.has_recurrent_layers for target in targets)
+  recurrent_networks = [target.recurrent_networks for target in targets]
   with failures.explained():
     described = {
       name: capture.prepared(one, keep_attention=True) if attention_stays else prepared(one)
       for name, one in (
-        (name, recurrent.rewrite(one) if steps_stay else one) for name, one in exported.items()
+        (name, recurrent.rewrite(one, recurrent_networks)) for name, one in exported.items()
       )
     }
   signatures = signature.of_functions(described, names, stored)

@@ -185,11 +185,12 @@ def test_lstm_of_varying_sequences(tmp_path):
   )
 
 
-def test_lstm_of_varying_steps(tmp_path):
+@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+def test_networks_of_varying_steps(kind, tmp_path):
   steps = torch.export.Dim("steps", min=1, max=16)
   export_and_compare.run(
     tmp_path,
-    torch.nn.LSTM(4, 5, num_layers=2, bidirectional=True).eval(),
+    kind(4, 5, num_layers=2, bidirectional=True).eval(),
     (torch.randn(7, 3, 4),),
     shapes=({0: steps},),
     others=[(torch.randn(1, 3, 4),), (torch.randn(16, 3, 4),)],
@@ -201,15 +202,16 @@ def test_lstm_of_varying_steps(tmp_path):
 @pytest.mark.parametrize(
   ("model", "words"),
   [
-    (torch.nn.GRU(4, 5), "gru whose number of steps varies"),
-    (torch.nn.RNN(4, 5), "rnn_tanh whose number of steps varies"),
+    (torch.nn.GRU(4, 5).double(), "gru whose number of steps varies"),
+    (torch.nn.RNN(4, 5).bfloat16(), "rnn_tanh whose number of steps varies"),
     (torch.nn.LSTM(4, 5, proj_size=3), "an LSTM whose number of steps varies, with a projection"),
   ],
 )
 def test_other_networks_of_varying_steps_are_refused(model, words, tmp_path):
   shapes = ({0: torch.export.Dim("steps", min=2, max=16)},)
+  x = torch.randn(7, 3, 4, dtype=next(model.parameters()).dtype)
   with pytest.raises(husk.Unsupported, match=words):
-    husk.write(model.eval(), (torch.randn(7, 3, 4),), tmp_path, dynamic_shapes=shapes)
+    husk.write(model.eval(), (x,), tmp_path, dynamic_shapes=shapes)
 
 
 class EncoderAndDecoder(torch.nn.Module):

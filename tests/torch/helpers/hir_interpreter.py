@@ -28,7 +28,10 @@ def _define_operators():
   from husk.host import convolution, convolution_int8
   from husk.inductor.decompositions import vision
   from husk.quantized import operator as quantized
+  from husk.recurrent import operator as recurrent
 
+  recurrent.layer()
+  torch.library.impl("husk::recurrent_layer", "CPU", _recurrent_layer)
   convolution.operator()
   convolution.pair_operator()
   torch.library.impl("husk::convolution", "CPU", _convolution)
@@ -48,6 +51,19 @@ def _unsuppressed(boxes, iou_threshold):
   in_order = torch.arange(boxes.shape[0], 0, -1)
   kept = vision_operators.nms(boxes, in_order, iou_threshold)
   return torch.zeros(boxes.shape[0], dtype=torch.bool).index_fill(0, kept, True)
+
+
+def _recurrent_layer(kind, gates, hidden, cell, weight, bias, is_reverse):
+  """One step after another, by the cells of PyTorch."""
+  size = hidden.shape[-1]
+  count = weight.shape[0] // size
+  one = torch.eye(count * size)  # PyTorch's cells multiply the inputs themselves
+  bias = torch.zeros(count * size) if bias is None else bias
+  step = getattr(torch, f"{kind}_cell")
+  states = [hidden]
+  for gate in reversed(gates) if is_reverse else gates:
+    states.append(step(gate, states[-1], one, weight, torch.zeros_like(bias), bias))
+  return torch.stack(states[::-1] if is_reverse else states)
 
 
 def _linear_quantized(

@@ -658,7 +658,7 @@ def test_a_step_computes_with_the_features_of_the_cpu(tmp_path, monkeypatch):
   of the program does not know. Programs without kernels run on the fake driver, so the LSTM gets
   none."""
   torch.manual_seed(0)
-  monkeypatch.setattr(recurrent_operator, "rewrite", lambda exported: exported)
+  monkeypatch.setattr(recurrent_operator, "rewrite", lambda exported, devices: exported)
 
   class Layers(torch.nn.Module):
     def __init__(self):

@@ -748,3 +748,61 @@ def test_lstm(pack, reverse, biases):
     *got,
     None,
   )
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("kind", ["gru", "rnn_tanh", "rnn_relu"])
+def test_recurrent_layer(pack, kind, reverse):
+  for steps, sequences, width, hidden in (
+    (4, 1, 6, 5),
+    (7, 3, 10, 20),
+    (3, 50, 4, 700),  # more sequences than fit into scratch memory at a time
+    (0, 2, 3, 4),
+    (2, 0, 3, 4),
+  ):
+    options = {} if kind == "gru" else {"nonlinearity": kind.removeprefix("rnn_")}
+    network = (torch.nn.GRU if kind == "gru" else torch.nn.RNN)(width, hidden, **options)
+    x, state = random((steps, sequences, width)), random((1, sequences, hidden), seed=1)
+    with torch.no_grad():
+      if steps and sequences:
+        outputs, _ = network(x.flip(0) if reverse else x, state)
+      else:
+        outputs = x.new_empty(steps, sequences, hidden)
+      expected = torch.cat([state, outputs])
+      expected = expected.flip(0) if reverse else expected
+      gates = torch.nn.functional.linear(x, network.weight_ih_l0, network.bias_ih_l0)
+      weight, bias = network.weight_hh_l0, network.bias_hh_l0
+      for strided_gates in layouts(gates):
+        for strided_weight in layouts(weight):
+          got = like(expected)
+          pack(
+            "husk::recurrent_layer",
+            *(kind, strided_gates, state[0], None, strided_weight, bias, reverse, got),
+          )
+          close(got, expected, 1e-4, 1e-5)
+      if steps and sequences:
+        gates[0, 0, 0] = float("nan")
+        pack("husk::recurrent_layer", kind, gates, state[0], None, weight, None, False, got)
+        assert got[1, 0, 0].isnan()
+
+
+def test_recurrent_layer_refuses(pack):
+  name, kind = "husk::recurrent_layer", "gru"
+  gates, state, weight = torch.zeros(3, 2, 15), torch.zeros(2, 5), torch.zeros(15, 5)
+  bias, states = torch.zeros(15), torch.zeros(4, 2, 5)
+  rest = (None, weight, bias, False, states)
+  refused(pack, UNSUPPORTED, "kind is none of gru", name, "lstm", gates, state, *rest)
+  refused(pack, UNSUPPORTED, "gates", name, kind, gates.double(), state, *rest)
+  refused(pack, INVALID_ARGUMENT, "gates", name, kind, gates[..., 1:], state, *rest)
+  refused(pack, INVALID_ARGUMENT, "hidden", name, kind, gates, state[1:], *rest)
+  refused(pack, INVALID_ARGUMENT, "hidden", name, kind, gates, state.double(), *rest)
+  wrong = {
+    "cell": (state, weight, bias, False, states),
+    "weight": (None, weight[:, 1:], bias, False, states),
+    "bias": (None, weight, bias[1:], False, states),
+    "states": (None, weight, bias, False, states[1:]),
+  }
+  for argument, values in wrong.items():
+    refused(pack, INVALID_ARGUMENT, argument, name, kind, gates, state, *values)
+  many = torch.zeros(2, 1).expand(2, 20000)
+  refused(pack, UNSUPPORTED, "hidden", name, kind, gates, many, *rest)

@@ -120,9 +120,9 @@ def test_tanh_near_zero():
   assert float(((found - exact) / exact).abs().max()) < 4e-7
 
 
-def programs(model, *args):
+def programs(model, *args, devices=(operator.CUDA,)):
   exported = torch.export.export(model.eval(), args)
-  nodes = operator.rewrite(exported).graph.nodes
+  nodes = operator.rewrite(exported, devices).graph.nodes
   return [node for node in nodes if node.target is operator.network()]
 
 
@@ -157,3 +157,14 @@ def test_mistakes_are_detected(change, tmp_path, monkeypatch):
   (tmp_path / "model").mkdir()
   with pytest.raises(AssertionError):
     check(tmp_path / "model", Network("LSTM", 5), [{"x": torch.randn(4, 3, 3)}])
+
+
+def test_what_hosts_compute():
+  x, hosts = torch.randn(4, 2, 3), (operator.HOSTS,)
+  assert len(programs(Network("GRU", 512), x, devices=hosts)) == 1
+  assert not programs(Network("LSTM", 8), x, devices=hosts)
+  assert not programs(Network("GRU", 8).half(), x.half(), devices=hosts)
+  both = (operator.HOSTS, operator.CUDA)
+  assert len(programs(Network("GRU", 8), x, devices=both)) == 1
+  assert not programs(Network("GRU", 512), x, devices=both)
+  assert not programs(Network("GRU", 8), x, devices=(operator.CUDA, None))

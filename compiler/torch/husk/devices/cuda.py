@@ -75,7 +75,7 @@ class Cuda(Device):
   title = "one GPU of CUDA"
   modes = ("auto", "list", "graph")
   folds = True
-  has_recurrent_layers = True
+  recurrent_networks = recurrent_operator.CUDA
 
   def __init__(
     self,
@@ -184,7 +184,7 @@ class Cuda(Device):
     before = exported
     exported = experts.rewrite(exported, self.description)
     exported = choice.rewrite(exported)
-    exported = recurrent_operator.rewrite(exported)
+    exported = recurrent_operator.rewrite(exported, [self.recurrent_networks])
     exported = int_layers.rewrite(exported)
     if exported is not before:
       prepared = capture.prepared

@@ -16,6 +16,7 @@ from ..lower.operators import Operators
 from ..options import Options
 from ..program.constants import FunctionConstants
 from ..program.signature import Signature
+from ..recurrent import operator as recurrent
 from .called import Called
 
 if TYPE_CHECKING:
@@ -80,8 +81,8 @@ class Device:
   modes: ClassVar[tuple[str, ...]] = ("auto", "list")
 
   folds: bool = False  # whether steps that need constants alone run once, when a file is opened
-  # Whether a kernel computes all steps of a recurrent network.
-  has_recurrent_layers: ClassVar[bool] = False
+  # The recurrent networks that the device computes as layers.
+  recurrent_networks: ClassVar[recurrent.Networks | None] = None
   operators: Operators
   kernels: Kernels
 

@@ -23,6 +23,7 @@ from ..options import Options
 from ..program.constants import FunctionConstants
 from ..program.signature import Signature
 from ..quantized import spellings
+from ..recurrent import operator as recurrent
 from .called import Called
 from .device import Device, GraphKernels, Lowerings, Prepare, with_attention
 
@@ -50,6 +51,7 @@ class Host(Device):
   inductor_type = torch_type = "cpu"
   title = "the CPU"
   name = "cpu"
+  recurrent_networks = recurrent.HOSTS
   generator: type[HostKernels] = HostKernels  # makes the kernels of an export
 
   def __init__(self, isa: str, row: str, options: Options) -> None:
@@ -108,6 +110,9 @@ class Host(Device):
         host.notes.append(f"{host.row}: {text}")
 
     original = exported
+    exported = recurrent.rewrite(exported, [self.recurrent_networks])
+    if exported is not original:
+      prepared = capture.prepared
     exported, prepared = with_attention(exported, prepared, flash, note, attention.HOST)
     exported = convolution_int8.rewrite(exported, in_place=exported is not original)
     exported = linear.rewrite(exported, in_place=exported is not original)

@@ -2,12 +2,14 @@
 
 torch.export has a whole LSTM or GRU as one operator. PyTorch's decomposition writes its steps one
 after another, so an export took longer with each step, and a program had two kernels for each. Here
-a direction of a layer is one operator, whose kernel has a loop over the steps."""
+a direction of a layer is one operator: a kernel with a loop over the steps on CUDA, an operator of
+libhusk_ops on hosts."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..fusion import rewriting
@@ -20,10 +22,39 @@ if TYPE_CHECKING:
 
 # The gates of a step by the kind of the layer.
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
+# A number of steps for which an export can write kernels.
+_FEW_STEPS = 512
+
+
+@dataclasses.dataclass(frozen=True)
+class Networks:
+  """The networks that a device computes as layers.
+
+  kinds: those of GATES.
+  dtypes: of the numbers, as PyTorch calls them.
+  most_bytes: of the weight of a hidden state, if the number of steps is at most _FEW_STEPS and the
+    network is no LSTM. None is any number.
+  """
+
+  kinds: frozenset[str]
+  dtypes: frozenset[str]
+  most_bytes: int | None = None
+
+  def compute(self, kind: str, dtype: torch.dtype, steps: Any, weight: torch.Tensor) -> bool:
+    if kind not in self.kinds or str(dtype).removeprefix("torch.") not in self.dtypes:
+      return False
+    is_short = kind != "lstm" and isinstance(steps, int) and steps <= _FEW_STEPS
+    return self.most_bytes is None or not is_short or weight.nbytes <= self.most_bytes
+
+
 # A program of the kernel reads the weights of the hidden state in each step: on an H200 a step of
 # 12 KB took 1.5 us, and one of 262 KB 17. More bytes are read several times faster by kernels for
-# each step, which all multiprocessors compute, as long as an export can write them.
-_MOST_BYTES, _FEW_STEPS = 1 << 17, 512
+# each step, which all multiprocessors compute.
+CUDA = Networks(
+  frozenset(GATES), frozenset(("float32", "float16", "bfloat16")), most_bytes=1 << 17
+)
+# torch's own operator for layers of LSTMs takes those of hosts (inductor/decompositions/model.py).
+HOSTS = Networks(frozenset(GATES) - {"lstm"}, frozenset(("float32",)))
 
 
 @functools.cache
@@ -127,16 +158,17 @@ def _layers(
 # The program
 
 
-def rewrite(exported: ExportedProgram) -> ExportedProgram:
-  """A copy of a program in which recurrent networks are Husk's operator. A program without one is
-  returned itself."""
+def rewrite(exported: ExportedProgram, devices: Iterable[Networks | None]) -> ExportedProgram:
+  """A copy of a program in which the recurrent networks that all devices compute are Husk's
+  operator. A program without one is returned itself."""
+  networks = list(devices)
 
   def is_replaced(node: torch.fx.Node) -> bool:
-    return _call(node) is not None
+    return _call(node, networks) is not None
 
   def change(graph: torch.fx.Graph) -> None:
     for node in list(graph.nodes):
-      arguments = _call(node)
+      arguments = _call(node, networks)
       if arguments is not None:
         node.args, node.kwargs = arguments, {}
         node.target = network()
@@ -144,9 +176,9 @@ def rewrite(exported: ExportedProgram) -> ExportedProgram:
   return rewriting.rewrite(exported, is_replaced, change)
 
 
-def _call(node: torch.fx.Node) -> tuple[Any, ...] | None:
+def _call(node: torch.fx.Node, devices: Sequence[Networks | None]) -> tuple[Any, ...] | None:
   """The arguments of husk::recurrent for a recurrent network; None if a node is none, or one that
-  the kernel does not compute."""
+  a device does not compute."""
   import torch
 
   aten = torch.ops.aten
@@ -167,13 +199,11 @@ def _call(node: torch.fx.Node) -> tuple[Any, ...] | None:
   if (dropout and train) or per_direction != (4 if has_biases else 2):
     return None
   values = [one.meta["val"] for one in (input, *states, *weights)]
-  dtypes = {value.dtype for value in values}
-  if len(dtypes) > 1 or dtypes.isdisjoint((torch.float32, torch.float16, torch.bfloat16)):
+  dtype = values[0].dtype
+  if len(values[0].shape) != 3 or any(value.dtype != dtype for value in values):
     return None
   steps, weight = values[0].shape[1 if batch_first else 0], weights[1].meta["val"]
-  if len(values[0].shape) != 3:
-    return None
-  is_short = isinstance(steps, int) and steps <= _FEW_STEPS
-  if kind != "lstm" and is_short and weight.nbytes > _MOST_BYTES:
-    return None
+  for networks in devices:
+    if networks is None or not networks.compute(kind, dtype, steps, weight):
+      return None
   return kind, input, states, list(weights), has_biases, layers, both, batch_first

@@ -13,7 +13,7 @@ constexpr int64_t kAttentionScratch = 280 << 10;    // blocks of the operands an
 constexpr int64_t kConvolutionScratch = 592 << 10;  // packed weights, inputs and sums
 
 // Only for the thread that calls the op.
-constexpr int64_t kMaxGates = 49152;  // values of LSTM gates that are computed at a time
+constexpr int64_t kMaxGates = 49152;  // values of gates that are computed at a time
 constexpr int64_t kGatesScratch = kMaxGates * int64_t{sizeof(float)};
 constexpr int64_t kMaxInverseRows = 32768;  // rows of a matrix that is inverted: their pivots
 constexpr int64_t kInverseScratch = kMaxInverseRows * int64_t{sizeof(int32_t)};

@@ -9,6 +9,7 @@
 #endif
 #include "nn/attention_kernels.h"
 #include "nn/int_convolution_kernels.h"
+#include "nn/recurrent_kernels.h"
 #include "nn/rnn_kernels.h"
 
 bool husk::host::product_run_baseline(Product& product) { return run_product(product); }
@@ -23,6 +24,7 @@ void husk::host::attention_run_baseline(const Attention& attention, int64_t part
   run_attention(attention, part, cancellation, scratch);
 }
 void husk::host::lstm_cell_baseline(const LstmCell& cell) { run_lstm_cell(cell); }
+void husk::host::recurrent_cell_baseline(const RecurrentCell& cell) { run_recurrent_cell(cell); }
 void husk::host::int_product_baseline(const IntProduct& product) { run_int_product(product); }
 // Codes are packed for sets of features with vectors that look up numbers.
 #if HUSK_CODE_VECTORS

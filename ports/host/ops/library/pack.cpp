@@ -20,6 +20,7 @@ husk_status pack_linear_quantized(const Arguments& args, husk_packing& packing);
 husk_status pack_grouped_linear_quantized(const Arguments& args, husk_packing& packing);
 husk_status pack_mm(const Arguments& args, husk_packing& packing);
 husk_status pack_addmm(const Arguments& args, husk_packing& packing);
+husk_status pack_recurrent_layer(const Arguments& args, husk_packing& packing);
 husk_status pack_rnn_layer(const Arguments& args, husk_packing& packing);
 husk_status pack_convolution(const Arguments& args, husk_packing& packing);
 husk_status pack_convolution_depthwise(const Arguments& args, husk_packing& packing);
@@ -44,6 +45,7 @@ constexpr Pack pack_of(Run run) {
                 {addmm, pack_addmm},
                 {addmm_activation, pack_addmm},
                 {convolution, pack_convolution},
+                {recurrent_layer, pack_recurrent_layer},
                 {rnn_layer, pack_rnn_layer},
                 {fused_convolution, pack_convolution},
                 {convolution_depthwise, pack_convolution_depthwise},
@@ -79,6 +81,7 @@ constexpr ScratchBytes scratch_of(Run run) {
                   {fused_convolution, kConvolution},
                   {convolution_depthwise, kConvolution},
                   {convolution_int8, kConvolution},
+                  {recurrent_layer, {kProductScratch + kGatesScratch, kProductScratch}},
                   {rnn_layer, {kProductScratch + kGatesScratch, kProductScratch}},
                   {linear_inverse, {kInverseScratch, 0}},
                   {mode, {kModeScratch, 0}},

@@ -3,22 +3,10 @@
 
 #include "core/vector_math.h"
 #include "nn/rnn.h"
+#include "nn/strided_vectors.h"
 
 namespace husk::host {
 namespace {
-
-// Loads `count` elements, at most a vector, that lie `stride` elements apart.
-inline Vector<float> load_apart(const float* from, int64_t stride, int64_t count) {
-  if (stride == 1) return load_some<float>(from, count);
-  Vector<float> v = {};
-  for (int64_t i = 0; i < count; ++i) v[i] = from[i * stride];
-  return v;
-}
-
-inline void store_apart(float* to, int64_t stride, Vector<float> v, int64_t count) {
-  if (stride == 1) return store_some<float>(to, v, count);
-  for (int64_t i = 0; i < count; ++i) to[i * stride] = v[i];
-}
 
 inline void run_lstm_cell(const LstmCell& c) {
   constexpr int64_t L = kLaneCount<float>;

@@ -103,7 +103,7 @@ def _with_known_steps(network: Any) -> Callable[..., Any]:
     name = network.name().partition("::")[2].partition(".")[0]
     raise Unsupported(
       f"{name} whose number of steps varies: here it has kernels for each step; export it for one "
-      "number of steps, or take an LSTM, or a CUDA target with numbers of at most 32 bits"
+      "number of steps, or with numbers of float32"
     )
 
   return decomposition
