@@ -13,7 +13,7 @@ class NoisyOps : public HostDevice {};
 TEST_F(NoisyOps, StayInBounds) {
   uint32_t count = 0;
   const husk_op* ops = husk_host_ops(&count);
-  // Every run has the same arguments; --gtest_random_seed=N chooses others. UnitTest's random_seed()
+  // Every run has the same arguments; --gtest_random_seed=N chooses others. The seed of UnitTest
   // would follow the clock where the flag is not given.
   std::mt19937 random(7 + GTEST_FLAG_GET(random_seed));
   int ops_with_success = 0, calls = 0;

@@ -19,6 +19,8 @@ ATEN = torch.ops.aten
 # Products of small factors, and lengths that become convolutions, as 67 and 2039 do.
 LENGTHS = [1, 2, 3, 4, 5, 7, 8, 12, 16, 30, 49, 61, 67, 97, 201, 210, 256, 1000]
 LENGTHS += [1009, 1025, 2039, 4096, 6143, 6144, 10007, 3 * 4099, 8192, 3 * 4096]
+# Reals are transformed as half as many complex numbers, with vectors where they fit.
+LENGTHS += [6, 10, 14, 24, 40, 48, 72, 134, 200, 375, 400, 480, 4078]
 
 
 def random(shape, dtype):

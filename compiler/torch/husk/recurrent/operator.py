@@ -50,9 +50,7 @@ class Networks:
 # A program of the kernel reads the weights of the hidden state in each step: on an H200 a step of
 # 12 KB took 1.5 us, and one of 262 KB 17. More bytes are read several times faster by kernels for
 # each step, which all multiprocessors compute.
-CUDA = Networks(
-  frozenset(GATES), frozenset(("float32", "float16", "bfloat16")), most_bytes=1 << 17
-)
+CUDA = Networks(frozenset(GATES), frozenset(("float32", "float16", "bfloat16")), most_bytes=1 << 17)
 # torch's own operator for layers of LSTMs takes those of hosts (inductor/decompositions/model.py).
 HOSTS = Networks(frozenset(GATES) - {"lstm"}, frozenset(("float32",)))
 

@@ -9,6 +9,7 @@
 #include "nn/int_convolution_kernels.h"
 #include "nn/recurrent_kernels.h"
 #include "nn/rnn_kernels.h"
+#include "spectral/fft_kernels.h"
 
 bool husk::host::product_run_avx2(Product& product) { return run_product(product); }
 bool husk::host::product_run_quantized_avx2(Product& product) {
@@ -23,6 +24,7 @@ void husk::host::attention_run_avx2(const Attention& attention, int64_t part,
 }
 void husk::host::lstm_cell_avx2(const LstmCell& cell) { run_lstm_cell(cell); }
 void husk::host::recurrent_cell_avx2(const RecurrentCell& cell) { run_recurrent_cell(cell); }
+double* husk::host::fft_line_avx2(const FftLine& line) { return run_fft_line(line); }
 void husk::host::int_product_avx2(const IntProduct& product) { run_int_product(product); }
 bool husk::host::rounded_product_avx2(const Product& product, const RoundedAdd& add,
                                       bool are_slices, const void*& ready) {

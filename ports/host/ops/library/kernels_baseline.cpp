@@ -11,6 +11,7 @@
 #include "nn/int_convolution_kernels.h"
 #include "nn/recurrent_kernels.h"
 #include "nn/rnn_kernels.h"
+#include "spectral/fft_kernels.h"
 
 bool husk::host::product_run_baseline(Product& product) { return run_product(product); }
 bool husk::host::product_run_quantized_baseline(Product& product) {
@@ -25,6 +26,7 @@ void husk::host::attention_run_baseline(const Attention& attention, int64_t part
 }
 void husk::host::lstm_cell_baseline(const LstmCell& cell) { run_lstm_cell(cell); }
 void husk::host::recurrent_cell_baseline(const RecurrentCell& cell) { run_recurrent_cell(cell); }
+double* husk::host::fft_line_baseline(const FftLine& line) { return run_fft_line(line); }
 void husk::host::int_product_baseline(const IntProduct& product) { run_int_product(product); }
 // Codes are packed for sets of features with vectors that look up numbers.
 #if HUSK_CODE_VECTORS

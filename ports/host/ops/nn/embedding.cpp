@@ -58,13 +58,26 @@ husk_status check_bags(const Arguments& args, const Bags& b) {
 
 constexpr int64_t kColumns = 256;  // columns that are summed at once
 
+// Adds `columns` elements of a row, times `scale`, to sums.
+template <class T, class V>
+void add_row(const T* from, int64_t step, V scale, V* sums, int64_t columns) {
+  if (step == 1) {
+    for (int64_t c = 0; c < columns; ++c) sums[c] += scale * get(from + c);
+  } else {
+    for (int64_t c = 0; c < columns; ++c) sums[c] += scale * get(from + c * step);
+  }
+}
+
 // Fails if an index is not one of a row, or if the bag has changed since it was checked.
 template <class T>
 husk_status run_bag(const Arguments& args, const Bags& b, int64_t bag, int64_t column,
                     int64_t columns) {
   using V = Value<T>;
-  V sums[kColumns] = {};
-  int64_t best[kColumns] = {}, length = 0, first = 0, end = 0;
+  V sums[kColumns];
+  int64_t best[kColumns], length = 0, first = 0, end = 0;
+  for (int64_t c = 0; c < columns; ++c) sums[c] = 0;
+  if (b.mode == Mode::Max)
+    for (int64_t c = 0; c < columns; ++c) best[c] = 0;
   if (!b.read(bag, first, end)) return args.tensor_changed();
   for (int64_t i = first; i < end; ++i) {
     if (args.cancellation.ends(columns)) return HUSK_CANCELLED;
@@ -74,16 +87,18 @@ husk_status run_bag(const Arguments& args, const Bags& b, int64_t bag, int64_t c
     const T* from = data_of<T>(*b.weight) + row * b.weight->strides[0] +
                     column * b.weight->strides[1];
     const V scale = b.scales ? get(data_of<T>(*b.scales) + i * b.scales->strides[0]) : V(1);
+    ++length;
+    if (b.mode != Mode::Max) {
+      add_row(from, b.weight->strides[1], scale, sums, columns);
+      continue;
+    }
     for (int64_t c = 0; c < columns; ++c) {
       const V value = get(from + c * b.weight->strides[1]);
-      if (b.mode != Mode::Max) {
-        sums[c] += scale * value;
-      } else if (length == 0 || value > sums[c] || is_nan(value)) {
+      if (length == 1 || value > sums[c] || is_nan(value)) {
         sums[c] = value;
         best[c] = row;
       }
     }
-    ++length;
   }
   T* to = writable<T>(*b.out) + bag * b.out->strides[0] + column * b.out->strides[1];
   for (int64_t c = 0; c < columns; ++c) {

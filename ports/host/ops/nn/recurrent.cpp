@@ -53,7 +53,10 @@ void multiply(const Arguments& args, const Layer& l, const Rows& before, float* 
   p.n = l.row();
   p.k = l.size;
   p.a = {before.data, before.row, before.column};
-  p.b = {l.weight->data, l.weight->strides[1], l.weight->strides[0], {HUSK_F32, 0},
+  p.b = {l.weight->data,
+         l.weight->strides[1],
+         l.weight->strides[0],
+         {HUSK_F32, 0},
          {l.packed_weight, 0}};
   if (l.bias) p.self = {l.bias->data, 0, l.bias->strides[0]};
   p.out = of_state;

@@ -8,9 +8,7 @@ namespace husk::host {
 enum class Recurrence : int32_t { Gru, Tanh, Relu };
 
 // The gates of a step. Those of a GRU are, in torch's order: reset, update, new.
-constexpr int64_t gates_of(Recurrence recurrence) {
-  return recurrence == Recurrence::Gru ? 3 : 1;
-}
+constexpr int64_t gates_of(Recurrence recurrence) { return recurrence == Recurrence::Gru ? 3 : 1; }
 
 // One step of one sequence. `of_input` and `of_state` have what the input and the state `before`
 // add to the gates, `size` elements each; those of `of_state` are adjacent. Strides are in

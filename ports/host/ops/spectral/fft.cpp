@@ -103,12 +103,14 @@ husk_status check_length(const Arguments& args, int64_t points, bool in_place, N
 // Calls f(line) with the memory of a line, which lies on the stack if there is no workspace.
 template <class F>
 husk_status with_line(const Arguments& args, Complex128* memory, F&& f) {
+  Features cpu;
+  HUSK_TRY(args.get_features(cpu));
   if (memory) {
-    Line line(args.cancellation, memory, true);
+    Line line(args.cancellation, cpu, memory, true);
     f(line);
   } else {
     Complex128 stack[3 * kStackPoints];
-    Line line(args.cancellation, stack, false);
+    Line line(args.cancellation, cpu, stack, false);
     f(line);
   }
   return HUSK_OK;
@@ -153,6 +155,48 @@ void transform_dim(const Arguments& args, const husk_op_arg& out, int32_t dim, b
   });
 }
 
+// The numbers of a line of a tensor, `step` elements apart.
+template <class T>
+struct Apart {
+  T* data;
+  int64_t step;
+  T& operator[](int64_t i) const { return data[i * step]; }
+};
+
+// The spectrum of 2 * half reals, from the transform of Line, and the reverse. Points k and
+// half - k are made of the same two: their sums come from the reals at even places, and their
+// differences, turned, from those at odd ones.
+template <class R>
+bool store_spectrum(Line& line, const Complex128* points, int64_t half, bool whole, double scale,
+                    const Apart<Complex<R>>& out) {
+  return each_index(line.cancellation, half / 2 + 1, [&](int64_t k) {
+    const int64_t m = half - k;
+    const Complex128 one = points[k], other = Line::conjugate(points[k > 0 ? m : 0]);
+    const Complex128 even = plus(one, other), difference = minus(one, other),
+                     odd = times({difference.im, -difference.re}, line.real_root(k));
+    const Complex128 left = plus(even, odd), right = Line::conjugate(minus(even, odd));
+    out[m] = scaled<R>(right, scale / 2);
+    out[k] = scaled<R>(left, scale / 2);
+    if (!whole || k == 0) return;
+    out[half + m] = scaled<R>(Line::conjugate(left), scale / 2);
+    out[half + k] = scaled<R>(Line::conjugate(right), scale / 2);
+  });
+}
+template <class C>
+bool load_spectrum(Line& line, const Apart<const C>& in, int64_t half, Complex128* points) {
+  const auto value_of = [&](int64_t k) {
+    const Complex128 value = cast<Complex128>(in[k]);
+    return k == 0 || k == half ? Complex128{value.re, 0} : value;
+  };
+  return each_index(line.cancellation, half / 2 + 1, [&](int64_t k) {
+    const int64_t m = half - k;
+    const Complex128 one = value_of(k), other = Line::conjugate(value_of(m));
+    const Complex128 even = plus(one, other), odd = times(minus(one, other), line.real_root(k));
+    if (k > 0) points[m] = {even.re + odd.im, odd.re - even.im};
+    points[k] = {even.re - odd.im, even.im + odd.re};
+  });
+}
+
 // Transforms real numbers to a spectrum, or to its first half.
 template <class R>
 void real_to_complex(const Arguments& args, const husk_op_arg& self, const husk_op_arg& out,
@@ -161,18 +205,27 @@ void real_to_complex(const Arguments& args, const husk_op_arg& self, const husk_
   lines.shape(self);
   lines.add(1, out);
   lines.drop(dim);
-  const int64_t count = self.sizes[dim];
-  if (!line.prepare(count, true)) return;
+  const int64_t count = self.sizes[dim], half = count / 2;
+  const bool is_even = count % 2 == 0;
+  if (!line.prepare(count, true, is_even)) return;
   Complex128* const points = line.points();
   each_while(lines, [&](const int64_t(&at)[2]) {
-    if (!each_index(*lines.cancellation, count, [&](int64_t i) {
-          points[i] = {static_cast<double>(data_of<R>(self)[at[0] + i * self.strides[dim]]), 0};
-        }))
+    const Apart<const R> from = {data_of<R>(self) + at[0], self.strides[dim]};
+    const Apart<Complex<R>> to = {writable<Complex<R>>(out) + at[1], out.strides[dim]};
+    if (is_even) {
+      if (!each_index(line.cancellation, half, [&](int64_t i) {
+            points[i] = {static_cast<double>(from[2 * i]), static_cast<double>(from[2 * i + 1])};
+          }))
+        return false;
+      const Complex128* const result = line.run();
+      return result && store_spectrum<R>(line, result, half, out.sizes[dim] == count, scale, to);
+    }
+    if (!each_index(line.cancellation, count,
+                    [&](int64_t i) { points[i] = {static_cast<double>(from[i]), 0}; }))
       return false;
     const Complex128* const result = line.run();
-    return result && each_index(*lines.cancellation, out.sizes[dim], [&](int64_t i) {
-             writable<Complex<R>>(out)[at[1] + i * out.strides[dim]] = scaled<R>(result[i], scale);
-           });
+    return result && each_index(line.cancellation, out.sizes[dim],
+                                [&](int64_t i) { to[i] = scaled<R>(result[i], scale); });
   });
 }
 
@@ -185,21 +238,30 @@ void complex_to_real(const Arguments& args, const husk_op_arg& self, const husk_
   lines.shape(out);
   lines.add(1, self);
   lines.drop(dim);
-  const int64_t count = out.sizes[dim];
-  if (!line.prepare(count, false)) return;
+  const int64_t count = out.sizes[dim], half = count / 2;
+  const bool is_even = count % 2 == 0;
+  if (!line.prepare(count, false, is_even)) return;
   Complex128* const points = line.points();
   each_while(lines, [&](const int64_t(&at)[2]) {
-    if (!each_index(*lines.cancellation, count / 2 + 1, [&](int64_t i) {
-          const Complex128 value = cast<Complex128>(
-              data_of<C>(self)[at[1] + i * self.strides[dim]]);
-          points[i] = i == 0 || 2 * i == count ? Complex128{value.re, 0} : value;
-          if (i > 0 && 2 * i < count) points[count - i] = {value.re, -value.im};
+    const Apart<const C> from = {data_of<C>(self) + at[1], self.strides[dim]};
+    const Apart<R> to = {writable<R>(out) + at[0], out.strides[dim]};
+    if (is_even) {
+      const Complex128* const result = load_spectrum(line, from, half, points) ? line.run()
+                                                                               : nullptr;
+      return result && each_index(line.cancellation, half, [&](int64_t i) {
+               to[2 * i] = static_cast<R>(result[i].re * scale);
+               to[2 * i + 1] = static_cast<R>(result[i].im * scale);
+             });
+    }
+    if (!each_index(line.cancellation, half + 1, [&](int64_t i) {
+          const Complex128 value = cast<Complex128>(from[i]);
+          points[i] = i == 0 ? Complex128{value.re, 0} : value;
+          if (i > 0) points[count - i] = Line::conjugate(value);
         }))
       return false;
     const Complex128* const result = line.run();
-    return result && each_index(*lines.cancellation, count, [&](int64_t i) {
-             writable<R>(out)[at[0] + i * out.strides[dim]] = static_cast<R>(result[i].re * scale);
-           });
+    return result && each_index(line.cancellation, count,
+                                [&](int64_t i) { to[i] = static_cast<R>(result[i].re * scale); });
   });
 }
 
