@@ -447,6 +447,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   "torch._inductor.pattern_matcher": (
     replaces("extra_check", "whether a pattern is replaced (patterns.py)", of="PatternEntry"),
     uses("handler", "what replaces it", of="GraphPatternEntry"),
+    replaces("replace_by_example", "keeps the arguments of a loop (loop_sizes.py)", of="Match"),
     uses("patterns", "the patterns of a pass", of="PatternMatcherPass"),
   ),
   "torch._inductor.fx_passes.misc_patterns": (
@@ -460,6 +461,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
       "decompose_map_to_while_loop decompose_scan_to_while_loop",
       "count on the device of the graph (one_device.py)",
     ),
+    replaces("resolve_shape_to_proxy", "knows the sizes of tensors (loop_sizes.py)"),
   ),
   "torch._inductor.fx_passes.fuse_attention": (
     replaces("_scaled_dot_product_attention", "what a recognised attention becomes (patches.py)"),
