@@ -20,6 +20,7 @@ import torch
 from husk import tools
 from husk.errors import Unsupported
 from husk.host import image
+from husk.inductor import repeated_sizes
 from torch import nn
 from torch._dynamo.exc import BackendCompilerFailed
 
@@ -245,6 +246,21 @@ def test_constants_and_written_state_of_a_module():
   for _ in range(3):
     torch.testing.assert_close(function(X), theirs(X))
   torch.testing.assert_close(mine.count, theirs.count)
+
+
+def test_what_is_found_of_sizes_is_kept(monkeypatch):
+  """Otherwise SymPy searches for minutes in the sizes of a model with windows. The forward is traced
+  and compiled, and the backward is compiled later."""
+  opened, known = [], repeated_sizes.known
+  monkeypatch.setattr(repeated_sizes, "known", lambda: opened.append(1) or known())
+  rows = X.clone().requires_grad_()
+  equal(
+    lambda x: nn.functional.pad(x, (0, 0, 0, -x.shape[0] % 3)).view(-1, 3, 6).sin(),
+    rows,
+    grad=True,
+    dynamic=True,
+  )
+  assert len(opened) == 3
 
 
 def test_inference_mode():
