@@ -1,0 +1,119 @@
+"""Operators of torch that consist of others and ask for the numbers of their sizes, in terms of
+operators that ask for none. Programs then have all sizes, not those of the example alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+  import torch
+
+
+def table() -> dict[Any, Callable[..., Any]]:
+  """The decompositions by operator."""
+  import torch
+
+  aten = torch.ops.aten
+  return {
+    aten.take_along_dim.default: _take_along_dim,
+    aten.kron.default: _kron,
+    aten.cov.default: _cov,
+    aten.corrcoef.default: _corrcoef,
+    aten.gradient.scalarint: _gradient,
+    aten.gradient.scalararray: _gradient,
+    aten.gradient.array: _gradient,
+    aten.gradient.scalarrayint: _gradient,
+    aten.gradient.scalarrayarray: _gradient,
+  }
+
+
+def _take_along_dim(x: torch.Tensor, indices: torch.Tensor, dim: int | None = None) -> torch.Tensor:
+  import torch
+
+  if dim is None:
+    return x.reshape(-1).gather(0, indices.reshape(-1))
+  if x.dim() != indices.dim():
+    raise RuntimeError(
+      f"take_along_dim: the indices have {indices.dim()} dimensions, and the tensor {x.dim()}"
+    )
+  place = dim % x.dim()
+  shapes = [[*one.shape[:place], 1, *one.shape[place + 1 :]] for one in (x, indices)]
+  shape = torch.broadcast_shapes(*shapes)
+  wide, places = (
+    one.expand(*shape[:place], one.shape[place], *shape[place + 1 :]) for one in (x, indices)
+  )
+  return wide.gather(place, places)
+
+
+def _kron(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+  rank = max(x.dim(), y.dim())
+  left, right = ([*[1] * (rank - one.dim()), *one.shape] for one in (x, y))
+  blocks = x.reshape([size for one in left for size in (one, 1)])
+  block = y.reshape([size for one in right for size in (1, one)])
+  return (blocks * block).reshape([one * other for one, other in zip(left, right, strict=True)])
+
+
+def _cov(
+  x: torch.Tensor,
+  *,
+  correction: int = 1,
+  fweights: torch.Tensor | None = None,
+  aweights: torch.Tensor | None = None,
+) -> torch.Tensor:
+  import torch
+
+  rows = x.reshape(1, -1) if x.dim() < 2 else x
+  weights = fweights if aweights is None else aweights
+  if fweights is not None and aweights is not None:
+    weights = fweights * aweights
+  total = rows.shape[1] if weights is None else weights.sum()
+  mean = (rows if weights is None else rows * weights).sum(1) / total
+  lost: Any = correction
+  if weights is not None and aweights is not None and correction:
+    lost = correction * (weights * aweights).sum() / total
+  rest = total - lost
+  divisor = rest.clamp(min=0) if isinstance(rest, torch.Tensor) else torch.sym_max(rest, 0)
+  centred = rows - mean[:, None]
+  product = (centred if weights is None else centred * weights) @ centred.mT.conj()
+  return (product / divisor).squeeze()
+
+
+def _corrcoef(x: torch.Tensor) -> torch.Tensor:
+  import torch
+
+  covariance = _cov(x)
+  if covariance.dim() == 0:
+    return covariance / covariance
+  deviation = covariance.diagonal().real.sqrt()
+  found = covariance / deviation[:, None] / deviation[None]
+  if not found.is_complex():
+    return found.clamp(-1, 1)
+  return torch.complex(found.real.clamp(-1, 1), found.imag.clamp(-1, 1))
+
+
+def _gradient(
+  x: torch.Tensor, *, spacing: Any = None, dim: Any = None, edge_order: int = 1
+) -> list[torch.Tensor]:
+  """Central differences, and one-sided ones at the ends."""
+  dims = list(range(x.dim())) if dim is None else [dim] if isinstance(dim, int) else list(dim)
+  steps = list(spacing) if isinstance(spacing, Sequence) else [spacing] * len(dims)
+  return [
+    _differences(x, place, 1 if step is None else step, edge_order)
+    for place, step in zip(dims, steps, strict=True)
+  ]
+
+
+def _differences(x: torch.Tensor, dim: int, step: Any, edge_order: int) -> torch.Tensor:
+  import torch
+
+  def part(begin: int, end: int | None = None) -> torch.Tensor:
+    return torch.ops.aten.slice.Tensor(x, dim, begin, end)
+
+  middle = (part(2) - part(0, -2)) / (2 * step)
+  if edge_order == 1:
+    first, last = part(1, 2) - part(0, 1), part(-1) - part(-2, -1)
+  else:
+    first = 2 * part(1, 2) - 1.5 * part(0, 1) - 0.5 * part(2, 3)
+    last = 1.5 * part(-1) - 2 * part(-2, -1) + 0.5 * part(-3, -2)
+  return torch.cat((first / step, middle, last / step), dim)
