@@ -887,6 +887,13 @@ SURFACE: dict[str, tuple[Names, ...]] = {
       of="SymInt",
     ),
     replaces("__round__", "refuses digits of a fraction (python_numbers.py)", of="SymFloat"),
+    replaces(
+      "linspace logspace bartlett_window blackman_window kaiser_window",
+      "take numbers of elements that vary (element_counts.py)",
+    ),
+  ),
+  "torch.fft": (
+    replaces("fftfreq rfftfreq", "take numbers of elements that vary (element_counts.py)"),
   ),
   "torch._library.fake_impl": (
     replaces("create_unbacked_symint", "sizes from 0 on (shape_functions)", of="FakeImplCtx"),
