@@ -287,6 +287,14 @@ TRAINED = {
   "sums": (lambda x: ((x.sin() * x).sum(1), x.exp()), X),
   "embedding": (lambda x: x[torch.tensor([1, 2, 1])], X),
   "a place of all elements": (lambda x: x.sin().take(x.argmax()), X),
+  "pools with one number": (
+    lambda x: (
+      nn.functional.avg_pool2d(x[None], (2, 2), (1, 2), (1,)),
+      nn.functional.avg_pool3d(x.reshape(1, 2, 2, 6), (2, 2, 2), padding=(1,)),
+      nn.functional.max_pool2d(x[None], (3, 2), stride=(2,), padding=(1,)),
+    ),
+    X,
+  ),
 }
 
 
