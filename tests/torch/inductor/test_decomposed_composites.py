@@ -3,6 +3,7 @@
 import pytest
 import torch
 from export_and_compare import run
+from husk.inductor import element_counts
 from husk.inductor.decompositions import any_sizes, composites
 from torch import nn
 from torch.export import Dim
@@ -87,6 +88,14 @@ def test_places_along_a_dimension():
     any_sizes.table()[take](x, torch.tensor([1]), 0)
 
 
+@pytest.mark.parametrize("aligned", [False, True])
+def test_places_of_samples(aligned):
+  grid = torch.ops.aten.affine_grid_generator.default
+  near(grid, torch.randn(2, 2, 3), [2, 3, 4, 5], aligned)
+  near(grid, torch.randn(2, 2, 3), [2, 1, 1, 3], aligned)
+  near(grid, torch.randn(1, 3, 4), [1, 3, 4, 5, 1], aligned)
+
+
 class OfSamples(nn.Module):
   def forward(self, x):
     return (
@@ -95,9 +104,38 @@ class OfSamples(nn.Module):
       *torch.gradient(x, spacing=0.5),
       torch.kron(x, x[:2]),
       x.take_along_dim(x.argsort(0), 0),
+      nn.functional.affine_grid(x[None, :2, :3], [1, 1, x.shape[0], 4], align_corners=False),
     )
 
 
 def test_all_sizes_of_operators_that_consist_of_others(tmp_path):
   first, *more = [(torch.randn(n, 4),) for n in (8, 3, 13)]
   run(tmp_path, OfSamples(), first, ({0: Dim("n", min=3, max=64)},), more)
+
+
+class OfElementCounts(nn.Module):
+  def forward(self, x):
+    n = x.shape[0]
+    return (
+      torch.linspace(-1, x[0, 0], n),
+      torch.linspace(0, 3, steps=n - 2, dtype=torch.float64),
+      torch.logspace(-1, 2, n, base=2.0),
+      *(window(n) for window in (torch.bartlett_window, torch.blackman_window)),
+      torch.kaiser_window(n - 2, False, beta=5.0),
+      torch.bartlett_window(n - 2, periodic=False),
+      torch.fft.fftfreq(n, 0.5),
+      torch.fft.rfftfreq(n),
+    )
+
+
+def test_results_whose_number_of_elements_varies(tmp_path):
+  first, *more = [(torch.randn(n, 4),) for n in (8, 3, 13)]
+  run(tmp_path, OfElementCounts(), first, ({0: Dim("n", min=3, max=64)},), more)
+
+
+def test_functions_with_numbers_of_elements_are_as_before():
+  before = torch.linspace, torch.fft.fftfreq
+  with element_counts.traced():
+    assert torch.equal(torch.linspace(0, 1, 5), before[0](0, 1, 5))
+    assert torch.linspace(0, 9, 4, dtype=torch.int64).tolist() == [0, 3, 6, 9]
+  assert (torch.linspace, torch.fft.fftfreq) == before

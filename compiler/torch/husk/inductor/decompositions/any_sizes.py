@@ -20,6 +20,7 @@ def table() -> dict[Any, Callable[..., Any]]:
     aten.kron.default: _kron,
     aten.cov.default: _cov,
     aten.corrcoef.default: _corrcoef,
+    aten.affine_grid_generator.default: _affine_grid,
     aten.gradient.scalarint: _gradient,
     aten.gradient.scalararray: _gradient,
     aten.gradient.array: _gradient,
@@ -117,3 +118,19 @@ def _differences(x: torch.Tensor, dim: int, step: Any, edge_order: int) -> torch
     first = 2 * part(1, 2) - 1.5 * part(0, 1) - 0.5 * part(2, 3)
     last = 1.5 * part(-1) - 2 * part(-2, -1) + 0.5 * part(-3, -2)
   return torch.cat((first / step, middle, last / step), dim)
+
+
+def _affine_grid(theta: torch.Tensor, size: Sequence[Any], align_corners: bool) -> torch.Tensor:
+  """The places of the samples of images or volumes, from -1 to 1 before they are transformed."""
+  import torch
+
+  options: Any = {"dtype": theta.dtype, "device": theta.device}
+  sizes, places = list(size[2:]), []
+  for one in sizes:
+    number = 2 * torch.arange(one, **options)
+    from_centre = number - (one - 1)
+    places.append(from_centre / (torch.sym_max(one - 1, 1) if align_corners else one))
+  grid = torch.meshgrid(*places, indexing="ij")
+  columns = torch.stack([*grid[::-1], torch.ones_like(grid[0])], -1)
+  moved = columns.reshape(1, -1, len(sizes) + 1) @ theta.mT
+  return moved.reshape([size[0], *sizes, len(sizes)])
