@@ -88,6 +88,15 @@ def test_places_along_a_dimension():
     any_sizes.table()[take](x, torch.tensor([1]), 0)
 
 
+def test_powers_of_all_elements():
+  vander, x = torch.ops.aten.vander.default, torch.randn(4)
+  for values in (x, torch.tensor([1, -2, 3]), torch.complex(x, -x)):
+    near(vander, values)
+    near(vander, values, 1, True)
+    near(vander, values, 5)
+    near(torch.ops.aten.linalg_vander.default, values.repeat(2, 3, 1), N=3)
+
+
 @pytest.mark.parametrize("aligned", [False, True])
 def test_places_of_samples(aligned):
   grid = torch.ops.aten.affine_grid_generator.default
@@ -103,6 +112,7 @@ class OfSamples(nn.Module):
       torch.corrcoef(x),
       *torch.gradient(x, spacing=0.5),
       torch.kron(x, x[:2]),
+      torch.vander(x[:, 0], 3),
       x.take_along_dim(x.argsort(0), 0),
       nn.functional.affine_grid(x[None, :2, :3], [1, 1, x.shape[0], 4], align_corners=False),
     )

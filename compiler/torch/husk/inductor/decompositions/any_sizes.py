@@ -20,6 +20,8 @@ def table() -> dict[Any, Callable[..., Any]]:
     aten.kron.default: _kron,
     aten.cov.default: _cov,
     aten.corrcoef.default: _corrcoef,
+    aten.vander.default: _vander,
+    aten.linalg_vander.default: _powers,
     aten.affine_grid_generator.default: _affine_grid,
     aten.gradient.scalarint: _gradient,
     aten.gradient.scalararray: _gradient,
@@ -134,3 +136,18 @@ def _affine_grid(theta: torch.Tensor, size: Sequence[Any], align_corners: bool) 
   columns = torch.stack([*grid[::-1], torch.ones_like(grid[0])], -1)
   moved = columns.reshape(1, -1, len(sizes) + 1) @ theta.mT
   return moved.reshape([size[0], *sizes, len(sizes)])
+
+
+def _vander(x: torch.Tensor, N: int | None = None, increasing: bool = False) -> torch.Tensor:
+  powers = _powers(x, N=N)
+  return powers if increasing else powers.flip(-1)
+
+
+def _powers(x: torch.Tensor, *, N: int | None = None) -> torch.Tensor:
+  """The powers from 0 to N - 1 of each element, along a new dimension."""
+  import torch
+
+  count = x.shape[-1] if N is None else N
+  one = x if x.is_floating_point() or x.is_complex() else x.to(torch.int64)
+  factors = one[..., None].expand(*x.shape, count - 1)
+  return torch.cat((torch.ones_like(one[..., None]), factors), -1).cumprod(-1)
