@@ -249,8 +249,8 @@ def test_constants_and_written_state_of_a_module():
 
 
 def test_what_is_found_of_sizes_is_kept(monkeypatch):
-  """Otherwise SymPy searches for minutes in the sizes of a model with windows. The forward is traced
-  and compiled, and the backward is compiled later."""
+  """Otherwise SymPy searches for minutes in the sizes of a model with windows. The forward is
+  traced and compiled, and the backward is compiled later."""
   opened, known = [], repeated_sizes.known
   monkeypatch.setattr(repeated_sizes, "known", lambda: opened.append(1) or known())
   rows = X.clone().requires_grad_()

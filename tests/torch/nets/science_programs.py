@@ -13,7 +13,6 @@ sys.path[:0] = [str(HERE)]
 import program_table  # noqa: E402
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
-from program_table import of  # noqa: E402
 from recent_programs import vary  # noqa: E402
 from torch import nn  # noqa: E402
 
@@ -421,7 +420,9 @@ def ranks_and_their_correlations():
       torch.histc(x, 6, -2.0, 2.0),
     )
 
-  return vary(function, lambda n: (torch.randn(n, 3), torch.randn(n, 3)), [{0: "n"}] * 2, (8, 5, 23))
+  return vary(
+    function, lambda n: (torch.randn(n, 3), torch.randn(n, 3)), [{0: "n"}] * 2, (8, 5, 23)
+  )
 
 
 @program

@@ -144,10 +144,10 @@ def host_codegen(vectors: str, mark: str) -> Iterator[None]:
 
 
 def _of_numbers(masked: Callable[..., Any]) -> Callable[..., Any]:
-  """Makes the function that writes values under a mask leave numbers what they are. torch 2.11 notes
-  of the value itself that it is a vector, if the mask is one. A number such as the 0 of a tensor of
-  zeros has one variable in all of a kernel, and what is computed from it later is C++ that no
-  compiler takes."""
+  """Makes the function that writes values under a mask leave numbers what they are. If the mask is
+  a vector, torch 2.11 marks the value itself as one. A number such as the 0 of a tensor of zeros
+  has one variable in all of a kernel, and what is computed from it later is C++ that no compiler
+  takes."""
 
   def of_numbers(mask: Any, body: Callable[[], InductorObject], other: Any) -> Any:
     values: list[tuple[InductorObject, bool]] = []

@@ -1,4 +1,4 @@
-"""What torch and SymPy find again and again of expressions of sizes, kept while a graph is compiled.
+"""What torch and SymPy find again and again of expressions of sizes, kept during a compilation.
 
 The sizes of a model with windows are quotients and remainders of sizes that are quotients
 themselves. torch asks for each tensor whether it is contiguous, which of its sizes are 1, and so

@@ -129,8 +129,8 @@ def _with_all_dimensions(op: Any, rank: int) -> Callable[..., Any]:
   ) -> Any:
     if len(kernel_size) == rank and len(stride) in (0, rank) and len(padding) in (0, rank):
       return NotImplemented
-    kernel = _each(kernel_size, rank)
-    return op(gradient, x, kernel, _each(stride or kernel, rank), _each(padding or (0,), rank), *rest)
+    kernel, paddings = _each(kernel_size, rank), _each(padding or (0,), rank)
+    return op(gradient, x, kernel, _each(stride or kernel, rank), paddings, *rest)
 
   return decomposed
 
