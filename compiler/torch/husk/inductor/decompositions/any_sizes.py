@@ -134,7 +134,8 @@ def _affine_grid(theta: torch.Tensor, size: Sequence[Any], align_corners: bool) 
     places.append(from_centre / (torch.sym_max(one - 1, 1) if align_corners else one))
   grid = torch.meshgrid(*places, indexing="ij")
   columns = torch.stack([*grid[::-1], torch.ones_like(grid[0])], -1)
-  moved = columns.reshape(1, -1, len(sizes) + 1) @ theta.mT
+  # A sum is exact to the roundings of f32 where products of matrices may round to tf32.
+  moved = (columns.reshape(1, -1, len(sizes) + 1, 1) * theta.mT[:, None]).sum(-2)
   return moved.reshape([size[0], *sizes, len(sizes)])
 
 
