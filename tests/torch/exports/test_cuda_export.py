@@ -5,6 +5,8 @@ import re
 import husk
 import models
 import pytest
+import torch
+from function_module import FunctionModule
 
 
 def written(name, folder, *targets):
@@ -124,3 +126,23 @@ def test_two_gpus(tmp_path):
 def test_unknown_gpu_is_refused(tmp_path):
   with pytest.raises(ValueError, match="no CUDA target 'h300': known are"):
     written("mlp", tmp_path, "cuda:h300")
+
+
+def test_a_kernel_of_many_operators_has_a_file(tmp_path):
+  """Inductor writes all of their names into its own, which is longer than a name of a file."""
+  operators = (
+    "acos acosh asin asinh atan atanh cos cosh digamma erf erfc erfinv exp expm1 lgamma log log10 "
+    "log1p log2 logit reciprocal rsqrt sigmoid sin sinh tan tanh trunc"
+  ).split()
+  special = "bessel_j0 bessel_j1 modified_bessel_i0 modified_bessel_i1 i0e i1e log_ndtr".split()
+
+  def function(self, x):
+    functions = [getattr(torch, name) for name in operators]
+    return sum(one(x) for one in functions + [getattr(torch.special, name) for name in special])
+
+  path = tmp_path / "long.husk"
+  model = FunctionModule(function)
+  husk.export(model, (torch.rand(8),), path, targets=("cuda:h200",), keep=tmp_path)
+  (file,) = tmp_path.glob("*.cubin")
+  assert f'"{file.name}"' in next(tmp_path.glob("*.hir")).read_text()
+  assert "acos_acosh_add_asin" in file.name and path.exists()

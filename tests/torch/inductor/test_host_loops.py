@@ -167,3 +167,22 @@ def test_places_in_parts_of_a_tensor(tmp_path, varies):
     x, y = arguments(length)
     for found, expected in zip(program(x, y), model(x, y), strict=True):
       assert torch.equal(found, expected)
+
+
+def test_parts_that_are_written_one_after_another(tmp_path):
+  """The values of all parts are under masks, and begin as the number 0."""
+
+  def function(self, x):
+    areas = torch.zeros(x.shape[0], 12)
+    for number, part in enumerate((slice(0, -4), slice(-4, -2))):
+      areas[part] += number
+      areas[:, part] += number
+    return areas
+
+  model, path = FunctionModule(function), tmp_path / "areas.husk"
+  shapes = {"x": {0: torch.export.Dim("n", min=6, max=64)}}
+  husk.export(model, (torch.randn(10),), path, dynamic_shapes=shapes, targets=(f"host:{ISAS[0]}",))
+  program = husk.load(path)
+  for length in (10, 6, 33):
+    x = torch.randn(length)
+    assert torch.equal(program(x), model(x))

@@ -20,6 +20,7 @@ import torch
 from husk import tools
 from husk.errors import Unsupported
 from husk.host import image
+from husk.inductor import repeated_sizes
 from torch import nn
 from torch._dynamo.exc import BackendCompilerFailed
 
@@ -247,6 +248,21 @@ def test_constants_and_written_state_of_a_module():
   torch.testing.assert_close(mine.count, theirs.count)
 
 
+def test_what_is_found_of_sizes_is_kept(monkeypatch):
+  """Otherwise SymPy searches for minutes in the sizes of a model with windows. The forward is
+  traced and compiled, and the backward is compiled later."""
+  opened, known = [], repeated_sizes.known
+  monkeypatch.setattr(repeated_sizes, "known", lambda: opened.append(1) or known())
+  rows = X.clone().requires_grad_()
+  equal(
+    lambda x: nn.functional.pad(x, (0, 0, 0, -x.shape[0] % 3)).view(-1, 3, 6).sin(),
+    rows,
+    grad=True,
+    dynamic=True,
+  )
+  assert len(opened) == 3
+
+
 def test_inference_mode():
   function = compiled(mlp())
   with torch.inference_mode():
@@ -270,6 +286,15 @@ TRAINED = {
   "softmax": (lambda x: (x @ x.t()).softmax(-1).log(), X),
   "sums": (lambda x: ((x.sin() * x).sum(1), x.exp()), X),
   "embedding": (lambda x: x[torch.tensor([1, 2, 1])], X),
+  "a place of all elements": (lambda x: x.sin().take(x.argmax()), X),
+  "pools with one number": (
+    lambda x: (
+      nn.functional.avg_pool2d(x[None], (2, 2), (1, 2), (1,)),
+      nn.functional.avg_pool3d(x.reshape(1, 2, 2, 6), (2, 2, 2), padding=(1,)),
+      nn.functional.max_pool2d(x[None], (3, 2), stride=(2,), padding=(1,)),
+    ),
+    X,
+  ),
 }
 
 

@@ -6,6 +6,8 @@ import export_and_compare
 import pytest
 import torch
 from torch._higher_order_ops import while_loop
+from torch._higher_order_ops.map import map as map_
+from torch._higher_order_ops.scan import scan
 from torch.export import Dim
 
 pytestmark = pytest.mark.skipif(
@@ -298,6 +300,26 @@ def test_loop_over_an_unbacked_number(tmp_path):
   export_and_compare.run(
     tmp_path, function, (torch.tensor(3), X), others=[(torch.tensor(0), X)], strict=True
   )
+
+
+def summed(total, row):
+  return total + row, (total * row).mT.contiguous().mT
+
+
+# Loops whose numbers of turns and sizes are no inputs of the loop.
+PARTS = {
+  "a scan of all but the first": lambda self, x: scan(summed, x[0, :, 1:] * 2, x[1:, :, 1:]),
+  "a scan of every second column": lambda self, x: scan(summed, x[:, 0] * 2, x[:, ::2], dim=1),
+  "a scan of two parts": lambda self, x: scan(summed, x[0], torch.cat((x[1:], x)), reverse=True),
+  "a map of all but two": lambda self, x: map_(lambda row: (row.sin(), row.sum()), x[2:, :, 1:]),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_loops_over_parts(name, tmp_path):
+  sizes = {0: Dim("turns", min=4, max=64), 2: Dim("columns", min=3, max=64)}
+  others = [(torch.randn(4, 3, 7),), (torch.randn(8, 3, 3),)]
+  export_and_compare.run(tmp_path, PARTS[name], (torch.randn(5, 3, 4),), [sizes], others=others)
 
 
 def test_called_graphs_are_inlined(tmp_path):

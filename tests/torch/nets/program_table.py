@@ -11,11 +11,13 @@ its command line are
     --target cuda:h100      exports alone: kernels are compiled, and nothing runs
     --pack DIR              artifacts for the GPU of --gpu, inputs and eager's results
     --check DIR             runs them on that GPU, in one process until a program fails
+    --compile               by torch.compile(backend="husk") in place of an export
 
 A program has one of these results: equal; exported (nothing ran); wrong; failed (it exports, and
 does not run); torch.export (which refuses it, with or without Husk); refused (by Husk, in words
 that the text has); not applicable (eager mode fails); crashed (another error of the export); died
-or late (the process); told (refused for a reason, in the words that the net's list has)."""
+or late (the process); told (refused for a reason, in the words that the net's list has); Dynamo
+(which finds no single graph for torch.compile)."""
 
 import argparse
 import collections
@@ -153,6 +155,8 @@ def outcome(name, build, words, options, folder):
     wanted = expected(one)
   except Exception as error:
     return "not applicable", f"{type(error).__name__}: {error}"
+  if options.compile:
+    return compiled(one, wanted)
   artifact = folder / f"{name}.husk"
   named = {"dynamic_shapes": one.shapes, "progress": False}
   try:
@@ -176,6 +180,33 @@ def outcome(name, build, words, options, folder):
     shutil.move(artifact, pathlib.Path(options.pack) / f"{name}.husk")
     return "exported", ""
   return compare(artifact, [one.args, *one.others], wanted)
+
+
+def compiled(one, wanted):
+  """The result of a program by torch.compile, and a text about it."""
+  import husk
+  from husk.jit.backend import backend
+
+  for args, calls in zip([one.args, *one.others], wanted, strict=True):
+    model = copy.deepcopy(one.model)
+    function = torch.compile(model, backend=backend, fullgraph=True, dynamic=one.shapes is not None)
+    sizes = " ".join(str(tuple(x.shape)) for x in leaves(args))
+    for call, wanted_leaves in enumerate(calls):
+      try:
+        with torch.no_grad():
+          result = clones(leaves(function(*clones(args))))
+      except torch._dynamo.exc.BackendCompilerFailed as error:
+        inner = error.inner_exception
+        return "refused" if isinstance(inner, husk.Unsupported) else "crashed", str(error)
+      except torch._dynamo.exc.TorchDynamoException as error:
+        return "Dynamo", str(error)
+      except Exception as error:
+        return "failed", f"at {sizes}, call {call}: {type(error).__name__}: {error}"
+      try:
+        close(result, wanted_leaves)
+      except AssertionError as error:
+        return "wrong", f"at {sizes}, call {call}: {error}"
+  return "equal", f"{len(wanted)} sizes"
 
 
 def checked(name, options):
@@ -258,6 +289,7 @@ def main(text, programs, refused):
   parser.add_argument("--gpu", default="cuda:h100", help="the target that --pack compiles for")
   parser.add_argument("--pack", metavar="DIR", help="only write artifacts for a GPU into a folder")
   parser.add_argument("--check", metavar="DIR", help="only run that folder, on the GPU")
+  parser.add_argument("--compile", action="store_true", help="torch.compile, and no export")
   options = parser.parse_args()
   warnings.simplefilter("ignore")
   logging.disable(logging.ERROR)

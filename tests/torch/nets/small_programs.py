@@ -28,7 +28,6 @@ REFUSED = {
   "jagged_rows": "does not support tracing",
   "sparse_product": "makes a sparse tensor",
   "cache_that_a_slice_writes": "only integers, slices",
-  "covariance_and_correlation": "aten.equal.default",
   "gradient_of_a_function": "torch.export cannot trace the model",
   "gradients_of_each_row": "torch.export cannot trace the model",
   "hessian": "torch.export cannot trace the model",
@@ -38,7 +37,6 @@ REFUSED = {
   "none_and_numbers_among_results": "is a str: programs take and return tensors",
   "norms_of_all_kinds": "specialized it to be a constant (4)",
   "packed_sequences": "zeros(): argument 'size' failed to unpack",
-  "take_along_a_dimension": "specialized it to be a constant (4)",
   "view_that_is_written": "satisfy the generated guard 3 <=",
   "while_loop_newton": "cond_fn might be aliasing the input or the output",
 }

@@ -508,15 +508,25 @@ class CudaKernels(Backend):
 
   def files(self) -> dict[str, bytes]:
     """The cubins of all kernels by file name."""
-    return {f"{name}.cubin": kernel.cubin for name, kernel in self.kernels()}
+    return {_file(name): kernel.cubin for name, kernel in self.kernels()}
 
   def rows(self, target: str, folder: str = "") -> list[str]:
     """The `image` and `kernel` rows, lines of a `.hir`. `target` is the name of the target's row,
     `folder` the path from the `.hir` to the files ("kernels/")."""
-    lines = [
-      f'image {name}.cubin {target} cubin "{folder}{name}.cubin"' for name, _ in self.kernels()
-    ]
-    return lines + [row(name, f"{name}.cubin", kernel) for name, kernel in self.kernels()]
+    files = [(name, _file(name), kernel) for name, kernel in self.kernels()]
+    lines = [f'image {file} {target} cubin "{folder}{file}"' for _, file, _ in files]
+    return lines + [row(name, file, kernel) for name, file, kernel in files]
+
+
+def _file(name: str) -> str:
+  """The name of the file of a cubin. Inductor names a kernel after all of its operators, and file
+  systems take up to 255 bytes."""
+  if len(name) > _LONGEST_NAME:
+    name = f"{name[:_LONGEST_NAME]}_{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+  return f"{name}.cubin"
+
+
+_LONGEST_NAME = 200
 
 
 def _launch_argument(

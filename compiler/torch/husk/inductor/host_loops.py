@@ -30,6 +30,7 @@ def host_codegen(vectors: str, mark: str) -> Iterator[None]:
     CppScheduling,
     CppTile2DKernel,
     CppVecKernel,
+    CppVecOverrides,
   )
   from torch._inductor.codegen.cpp_utils import cexpr_index
   from torch._inductor.utils import sympy_product
@@ -134,11 +135,33 @@ def host_codegen(vectors: str, mark: str) -> Iterator[None]:
     (CppKernel, "codegen_loops_impl", marked),
     (CppKernel, "check_bounds", checked),
     (CppVecKernel, "_get_vec_load_line", loaded),
+    (CppVecOverrides, "masked", staticmethod(_of_numbers(CppVecOverrides.masked))),
     *([] if counts_in_tiles else [(CppVecKernel, "reduction_combine_vec", combined)]),
     (cpu_vec_isa, "valid_vec_isa_list", lambda: [isa]),
     (type(isa), "__bool__", lambda self: True),
   ):
     yield
+
+
+def _of_numbers(masked: Callable[..., Any]) -> Callable[..., Any]:
+  """Makes the function that writes values under a mask leave numbers what they are. If the mask is
+  a vector, torch 2.11 marks the value itself as one. A number such as the 0 of a tensor of zeros
+  has one variable in all of a kernel, and what is computed from it later is C++ that no compiler
+  takes."""
+
+  def of_numbers(mask: Any, body: Callable[[], InductorObject], other: Any) -> Any:
+    values: list[tuple[InductorObject, bool]] = []
+
+    def value() -> InductorObject:
+      values.append((found := body(), found.is_vec))
+      return found
+
+    result = masked(mask, value, other)
+    for found, is_vector in values:
+      found.is_vec = is_vector
+    return result
+
+  return of_numbers
 
 
 def _of_whole_parts(split: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from . import collectives, patterns, repeated, shape_functions, torch_compat
+from . import collectives, loop_sizes, patterns, repeated, shape_functions, torch_compat
 from .lines import InductorObject, NodeLine
 from .replace import Replacement, replaced, replaced_entries
 
@@ -82,6 +82,7 @@ def husk_lines(
     ),
     *patterns.replacements(),
     *repeated.replacements(),
+    *loop_sizes.replacements(),
   ]
   asserts = {
     getattr(packet, overload): _assert_lowering(codegen)

@@ -1,4 +1,4 @@
-"""What torch and SymPy find again and again of expressions of sizes, kept during an export.
+"""What torch and SymPy find again and again of expressions of sizes, kept during a compilation.
 
 The sizes of a model with windows are quotients and remainders of sizes that are quotients
 themselves. torch asks for each tensor whether it is contiguous, which of its sizes are 1, and so
@@ -149,9 +149,10 @@ def _of_parts(
       current = before
 
   def part(kind: Any, ranges: Any, expression: Any, **options: Any) -> Any:
-    if current is None or kind is not analysis or ranges is not current[0] or not expression.args:
+    now = current  # another thread may compile, too
+    if now is None or kind is not analysis or ranges is not now[0] or not expression.args:
       return interpret(kind, ranges, expression, **options)
-    results = current[1]
+    results = now[1]
     if expression not in results:
       results[expression] = interpret(kind, ranges, expression, **options)
     return results[expression]

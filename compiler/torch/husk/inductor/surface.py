@@ -447,6 +447,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   "torch._inductor.pattern_matcher": (
     replaces("extra_check", "whether a pattern is replaced (patterns.py)", of="PatternEntry"),
     uses("handler", "what replaces it", of="GraphPatternEntry"),
+    replaces("replace_by_example", "keeps the arguments of a loop (loop_sizes.py)", of="Match"),
     uses("patterns", "the patterns of a pass", of="PatternMatcherPass"),
   ),
   "torch._inductor.fx_passes.misc_patterns": (
@@ -460,6 +461,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
       "decompose_map_to_while_loop decompose_scan_to_while_loop",
       "count on the device of the graph (one_device.py)",
     ),
+    replaces("resolve_shape_to_proxy", "knows the sizes of tensors (loop_sizes.py)"),
   ),
   "torch._inductor.fx_passes.fuse_attention": (
     replaces("_scaled_dot_product_attention", "what a recognised attention becomes (patches.py)"),
@@ -577,6 +579,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
       first="2.15",
     ),
     uses("_get_mask_type tail_size num_elems", "the lanes of a load", of="CppVecKernel"),
+    replaces("masked", "leaves numbers what they are (host_loops.py)", of="CppVecOverrides"),
   ),
   "torch._inductor.codegen.cpp_utils": (uses("cexpr_index", "the text of an expression in C++"),),
   "torch._inductor.cpu_vec_isa": (
@@ -884,6 +887,13 @@ SURFACE: dict[str, tuple[Names, ...]] = {
       of="SymInt",
     ),
     replaces("__round__", "refuses digits of a fraction (python_numbers.py)", of="SymFloat"),
+    replaces(
+      "linspace logspace bartlett_window blackman_window kaiser_window",
+      "take numbers of elements that vary (element_counts.py)",
+    ),
+  ),
+  "torch.fft": (
+    replaces("fftfreq rfftfreq", "take numbers of elements that vary (element_counts.py)"),
   ),
   "torch._library.fake_impl": (
     replaces("create_unbacked_symint", "sizes from 0 on (shape_functions)", of="FakeImplCtx"),

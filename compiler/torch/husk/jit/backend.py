@@ -22,6 +22,7 @@ from ..inductor import (
   frames,
   loop_ints,
   one_device,
+  repeated_sizes,
   symmetric_memory,
   torch_compat,
 )
@@ -75,6 +76,7 @@ def backend(
     stack.enter_context(torch_compat.cache_tag(tag))
     stack.enter_context(devices.graph_decompositions(libraries))
     stack.enter_context(torch_compat.numbers_of_data())
+    stack.enter_context(repeated_sizes.known())
     loop_ints.carry_ints_as_tensors(module)
     symmetric_memory.replace_calls(module)
     compiled = compile_fx(module, inputs, inner_compile=inner, config_patches=patches)
@@ -119,6 +121,7 @@ def _compile(
     ),
     config.patch(fx_wrapper=True),
     torch_compat.numbers_of_data(values),
+    repeated_sizes.known(),
   ):
     return compile_fx_inner(graph, values, *args, **{**kwargs, "fx_wrapper": True})
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...errors import Unsupported
-from . import quantile
+from . import any_sizes, quantile
 
 if TYPE_CHECKING:
   import torch
@@ -23,6 +23,7 @@ def table() -> dict[Any, Callable[..., Any]]:
   networks = (aten.gru.input, aten.rnn_tanh.input, aten.rnn_relu.input)
   return {
     **quantile.table(),
+    **any_sizes.table(),
     aten.cdist.default: _cdist,
     **{network: _with_known_steps(network) for network in networks},
   }
@@ -36,6 +37,7 @@ def traced() -> Iterator[None]:
   aten, keys = torch.ops.aten, torch._C.DispatchKey
   functions = {
     **quantile.table(),
+    **any_sizes.table(),
     aten.cdist.default: _cdist,
     aten.lstm.input: shapes_of_network,
     aten.gru.input: shapes_of_network,

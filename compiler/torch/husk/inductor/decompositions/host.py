@@ -18,6 +18,7 @@ from . import (
   product,
   reduce,
   resize,
+  select,
 )
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def table() -> dict[Any, Callable[..., Any]]:
     aten.sum.dim_IntList: _sum_of_bytes(aten.sum.dim_IntList),
     aten.argmin.default: _in_wide_ints(aten.argmin.default),
     aten.argmax.default: _in_wide_ints(aten.argmax.default),
+    aten.take.default: select.take,
   }
 
 

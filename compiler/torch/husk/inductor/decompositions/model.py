@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import Unsupported
 from .. import own_operators, torch_compat
 from ..layouts import order_in_memory
-from . import composites, internal, product, steps, vision
+from . import composites, internal, product, select, steps, vision
 
 if TYPE_CHECKING:
   import torch
@@ -36,7 +36,7 @@ def table() -> dict[Any, Callable[..., Any]]:
     torch.ops.aten.scatter.value_reduce: _scatter_value,
     torch.ops.aten.tensor_split.tensor_indices_or_sections: _tensor_split,
     torch.ops.aten.grid_sampler.default: _grid_sampler,
-    torch.ops.aten.take.default: _take,
+    torch.ops.aten.take.default: select.take,
     torch.ops.aten.histogramdd.default: _histogramdd,
     torch.ops.aten.pinverse.default: _pinv,
     torch.ops.aten.linalg_pinv.default: _pinv,
@@ -435,13 +435,6 @@ def _grid_sampler(
   images = x.dim() == 4
   op = torch.ops.aten.grid_sampler_2d if images else torch.ops.aten.grid_sampler_3d
   return op(x, grid, mode, padding, align_corners)
-
-
-def _take(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-  """The elements of all of `x` at indices. torch reads an index without dimensions as a number."""
-  import torch
-
-  return torch.ops.aten.index.Tensor(x.reshape(-1), [index])
 
 
 def _pinv(x: torch.Tensor, rcond: Any = 1e-15, hermitian: bool = False) -> torch.Tensor:

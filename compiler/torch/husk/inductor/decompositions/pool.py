@@ -33,11 +33,19 @@ def table() -> dict[Any, Callable[..., Any]]:
 
 
 def averages() -> dict[Any, Callable[..., Any]]:
-  """The decompositions of average pools, which hosts have no operators of."""
+  """The decompositions of average pools, which hosts have no operators of, and of gradients."""
   import torch
 
   aten = torch.ops.aten
   return {
+    **{
+      op: _with_all_dimensions(op, rank)
+      for rank, op in (
+        (2, aten.avg_pool2d_backward.default),
+        (3, aten.avg_pool3d_backward.default),
+        (2, aten.max_pool2d_with_indices_backward.default),
+      )
+    },
     aten.avg_pool2d.default: lambda *args, **kwargs: _average(2, *args, **kwargs),
     aten.avg_pool3d.default: lambda *args, **kwargs: _average(3, *args, **kwargs),
   }
@@ -105,6 +113,26 @@ class _Windows:
 
 def _each(values: Sequence[int], rank: int) -> list[int]:
   return list(values) if len(values) == rank else list(values) * rank
+
+
+def _with_all_dimensions(op: Any, rank: int) -> Callable[..., Any]:
+  """The gradient of a pool with a number for each dimension. Inductor takes no lists of one number,
+  which stands for all dimensions."""
+
+  def decomposed(
+    gradient: torch.Tensor,
+    x: torch.Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    *rest: Any,
+  ) -> Any:
+    if len(kernel_size) == rank and len(stride) in (0, rank) and len(padding) in (0, rank):
+      return NotImplemented
+    kernel, paddings = _each(kernel_size, rank), _each(padding or (0,), rank)
+    return op(gradient, x, kernel, _each(stride or kernel, rank), paddings, *rest)
+
+  return decomposed
 
 
 def _lengths(

@@ -27,7 +27,15 @@ def table() -> dict[Any, Callable[..., Any]]:
     aten.unique_consecutive.default: _unique_consecutive,
     aten.repeat_interleave.Tensor: _repeat_interleave,
     aten.bincount.default: _bincount,
+    aten.take.default: take,
   }
+
+
+def take(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+  """The elements of all of `x` at indices. torch reads an index without dimensions as a number."""
+  import torch
+
+  return torch.ops.aten.index.Tensor(x.reshape(-1), [index])
 
 
 def _read(number: torch.Tensor, most: Any = None) -> Any:
