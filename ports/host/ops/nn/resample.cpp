@@ -166,12 +166,16 @@ double cubic_filter(double x) {
 
 // The inputs that contribute to an output along one axis.
 struct Window {
+  static constexpr int64_t kKnown = 64;  // weights that are computed once
+
   int64_t first, count;
   double center, inverse, sum;
   double (*filter)(double);
+  double known[kKnown];
 
-  double weight(int64_t i) const {
-    return filter((static_cast<double>(i + first) - center + 0.5) * inverse) / sum;
+  double weight(int64_t i) const { return i < kKnown ? known[i] : filtered(i) / sum; }
+  double filtered(int64_t i) const {
+    return filter((static_cast<double>(i + first) - center + 0.5) * inverse);
   }
 };
 
@@ -184,12 +188,20 @@ struct Resize {
 
   Window window(int64_t i) const {
     const double support = scale >= 1 ? reach * scale : reach;
-    Window w{0, 0, scale * (static_cast<double>(i) + 0.5), scale >= 1 ? 1 / scale : 1, 1, filter};
+    Window w;
+    w.center = scale * (static_cast<double>(i) + 0.5);
+    w.inverse = scale >= 1 ? 1 / scale : 1;
+    w.filter = filter;
     w.first = input_at(w.center - support + 0.5);
     w.count = input_at(w.center + support + 0.5) - w.first;
     double sum = 0;
-    each_index(cancellation, w.count, [&](int64_t k) { sum += w.weight(k); });
+    each_index(cancellation, w.count, [&](int64_t k) {
+      const double weight = w.filtered(k);
+      if (k < Window::kKnown) w.known[k] = weight;
+      sum += weight;
+    });
     w.sum = sum != 0 ? sum : 1;
+    for (int64_t k = 0; k < std::min(w.count, Window::kKnown); ++k) w.known[k] /= w.sum;
     return w;
   }
 
