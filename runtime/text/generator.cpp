@@ -38,6 +38,9 @@ Status Generator::open(husk_engine* engine, husk_program* program,
   HUSK_TRY(cached_versions_.resize(slots, error));
   HUSK_TRY(adapters_.open(program, model_.adapter_count, model_.adapter_rank, error));
   reuses_prefixes_ = options.reuse_prefixes != 0;
+  // The states of a slot belong to all tokens that it has taken. Those of a batch behind the end of
+  // a text would make them useless for a prompt that goes on.
+  goes_ahead_ = model_.has_marks && !(model_.has_states && reuses_prefixes_);
   HUSK_TRY(cached_.resize(slots * width(), error));
   HUSK_TRY(ended_at_.resize(slots, error));
   if (model_.pages) {
@@ -240,10 +243,11 @@ void Generator::set_pages(const Sequence& sequence) {
   model_.set_pages(sequence.slot, pages_.of(slot), pages_.count_of(slot));
 }
 
-// Says how the next token of a sequence is drawn at a row of logits.
-void Generator::set_row(int64_t row, const Sequence& sequence) {
+// Says how the next token of a sequence is drawn at a row of logits, or the one after so many
+// further ones.
+void Generator::set_row(int64_t row, const Sequence& sequence, int64_t ahead) {
   const Request& request = *sequence.request;
-  const int64_t length = sequence.length();
+  const int64_t length = sequence.length() + ahead;
   model_.set_sampling(row, request.sampling_of(sequence), length);
   model_.set_adapter(row, request.adapter);
   model_.set_shift(row, request.images.shift(length - 1));
@@ -409,9 +413,9 @@ Status Generator::take_chunk(Sequence& sequence, husk_error* error) {
   set_pages(sequence);
   if (position + count == total && !is_behind) set_row(row, sequence);
   if (count == 1 && model_.decodes_single()) {
-    HUSK_TRY(model_.decode_single(sequence.slot, position + 1, 0, error));
+    HUSK_TRY(model_.decode_single(sequence.slot, position + 1, 0, Model::kRows, error));
   } else if (count == 1) {
-    HUSK_TRY(model_.decode(row + 1, position + 1, 0, error));
+    HUSK_TRY(model_.decode(row + 1, position + 1, 0, Model::kRows, error));
   } else if (request.images.are_in(position, position + count)) {
     HUSK_TRY(model_.prefill_images(tokens, position, position + count, sequence.slot,
                                    request.images, error));
@@ -517,24 +521,29 @@ void Generator::take_drafts(Sequence& sequence, int64_t slot, int64_t tried) {
   }
 }
 
-// How many runs of `decode` are enqueued before their tokens are read. The later ones take tokens
-// from the device, and their positions do not depend on these: a text that turns out to have ended
-// drops what came after its end. There is one run alone if the host must see each token, for
-// penalties, masks, the most likely tokens or drafts; if a prompt goes on or a text waits for
-// pages; or if a text is known to end with the run, so that another one may join.
-int64_t Generator::most_runs() {
+// How many runs of `decode` the next batch has, which begins `ahead` tokens after those that the
+// texts have. The later runs take tokens from the device, and their positions do not depend on
+// these: a text that turns out to have ended drops what came after its end. There is one run alone
+// if the host must see each token, for penalties, masks, the most likely tokens or drafts; if a
+// prompt goes on or a text waits for pages; or if a text is known to end with the run, so that
+// another one may join. No batch is enqueued ahead then: the result is 0.
+int64_t Generator::most_runs(int64_t ahead) {
+  if (ahead && !goes_ahead_) return 0;
+  const int64_t least = ahead ? 0 : 1;
   int64_t runs = model_.most_runs;
   for (const Sequence* sequence : slots_) {
-    if (!sequence || runs == 1) continue;
+    if (!sequence || runs <= least) continue;
     const Request& request = *sequence->request;
-    if (!sequence->decodes() || request.adjusts() || request.top || request.speculated) return 1;
-    const int64_t room = model_.max_tokens + 1 - sequence->length();
+    if (!sequence->decodes() || request.adjusts() || request.top || request.speculated) {
+      return least;
+    }
+    const int64_t room = model_.max_tokens + 1 - sequence->length() - ahead;
     if (room < runs) runs = room;
-    const auto left = static_cast<int64_t>(request.most) - sequence->count;
+    const auto left = static_cast<int64_t>(request.most) - sequence->count - ahead;
     if (request.most && left < runs) runs = left;
-    if (pages_.exist()) runs = 1 + reserve_drafts(*sequence, runs - 1);
+    if (pages_.exist()) runs = 1 + reserve_drafts(*sequence, ahead + runs - 1) - ahead;
   }
-  return runs;
+  return runs < 0 ? 0 : runs;
 }
 
 // Calls `use` with each sequence that gets tokens in this step, and its row of the runs. A text
@@ -547,62 +556,124 @@ void Generator::for_each_row(bool is_alone, Use use) {
   }
 }
 
-// Generates a token of each sequence whose prompt is in the cache, or one with each of several
-// runs.
-Status Generator::decode(husk_error* error) {
-  if (pages_.exist()) reserve_next();
-  const int64_t tried = model_.verified ? find_drafts() : 1;
-  if (tried > 1) return verify(tried, error);
-  int64_t texts = 0, rows = 0, end = 0;
+// The batch that gives each sequence whose prompt is in the cache its next tokens, after those of
+// `before`, if that has runs.
+Generator::Batch Generator::next_batch(const Batch& before) {
+  Batch batch;
+  int64_t texts = 0;
   for_each_row(false, [&](const Sequence& sequence, int64_t slot) {
     ++texts;
-    rows = slot + 1;
-    if (sequence.length() > end) end = sequence.length();
+    batch.rows = slot + 1;
+    batch.wanted.add(sequence.request->wanted());
   });
-  if (texts == 0) return Status::ok;
-  const bool is_alone = texts == 1 && model_.decodes_single();
-  const int64_t slot = rows - 1, runs = most_runs();
-  if (is_alone) rows = 1;
-  Wanted wanted;
-  model_.clear();
-  for_each_row(is_alone, [&](const Sequence& sequence, int64_t row) {
-    model_.set_token(row, sequence.token, sequence.length() - 1);
+  batch.is_alone = texts == 1 && model_.decodes_single();
+  if (batch.is_alone) batch.rows = 1;
+  // Tokens that are still on the device are in the rows of `before`.
+  if (texts == 0 || (before.runs && batch.is_alone != before.is_alone)) return {};
+  batch.is_ahead = before.runs > 0;
+  batch.first = batch.is_ahead && before.first == 0 ? model_.most_runs : 0;
+  batch.runs = most_runs(before.runs);
+  return batch;
+}
+
+Status Generator::enqueue(const Batch& batch, const Batch& before, husk_error* error) {
+  int64_t slot = 0, end = 0;
+  model_.clear(batch.first);
+  for_each_row(batch.is_alone, [&](const Sequence& sequence, int64_t row) {
+    const int64_t position = sequence.length() - 1 + before.runs;
+    slot = sequence.slot;
+    if (position >= end) end = position + 1;
+    model_.set_token(row, sequence.token, position);
     set_pages(sequence);
-    set_row(row, sequence);
-    wanted.add(sequence.request->wanted());
+    set_row(row, sequence, before.runs);
   });
-  model_.repeat_rows(runs);
-  for (int64_t run = 0; run < runs; ++run) {
-    HUSK_TRY(is_alone ? model_.decode_single(slot, end + run, run, error)
-                      : model_.decode(rows, end + run, run, error));
-    if (run + 1 < runs) HUSK_TRY(model_.choose(rows, wanted, run, error));
+  model_.repeat_rows(batch.runs);
+  const int64_t last = batch.first + batch.runs - 1;
+  int64_t from = batch.is_ahead ? before.first + before.runs - 1 : Model::kRows;
+  for (int64_t run = batch.first; run <= last; from = run++, ++end) {
+    HUSK_TRY(batch.is_alone ? model_.decode_single(slot, end, run, from, error)
+                            : model_.decode(batch.rows, end, run, from, error));
+    if (run < last) HUSK_TRY(model_.choose(batch.rows, batch.wanted, run, error));
   }
-  for_each_row(is_alone, [&](Sequence& sequence, int64_t row) {
-    remember(sequence, &sequence.token, 1, sequence.length() - 1);
-    (void)allow(sequence, row);
-  });
-  HUSK_TRY(model_.choose(rows, wanted, runs - 1, error));
-  HUSK_TRY(model_.read(rows, wanted, runs, error));
-  counts_.runs_ahead += static_cast<uint64_t>(runs - 1);
-  counts_.single_runs += is_alone ? static_cast<uint64_t>(runs) : 0;
-  // The cache has the tokens with which the later runs have begun, also those of texts that end
-  // with one of these tokens: states go with all of them.
-  for (int64_t run = 1; run < runs; ++run) {
-    for_each_row(is_alone, [&](const Sequence& sequence, int64_t row) {
-      const int32_t token = model_.chosen(row, 0, run - 1).token;
+  if (!batch.is_ahead) {
+    for_each_row(batch.is_alone, [&](Sequence& sequence, int64_t row) {
+      remember(sequence, &sequence.token, 1, sequence.length() - 1);
+      (void)allow(sequence, row);
+    });
+  }
+  HUSK_TRY(model_.choose(batch.rows, batch.wanted, last, error));
+  return model_.send(batch.rows, batch.wanted, batch.first, batch.runs, error);
+}
+
+// Gives the sequences the tokens of a batch.
+Status Generator::take(const Batch& batch, husk_error* error) {
+  HUSK_TRY(model_.receive(batch.rows, batch.wanted, batch.first, batch.runs, error));
+  counts_.runs_ahead += static_cast<uint64_t>(batch.is_ahead ? batch.runs : batch.runs - 1);
+  counts_.single_runs += batch.is_alone ? static_cast<uint64_t>(batch.runs) : 0;
+  // The cache has the tokens with which the runs have begun, also those of texts that end with one
+  // of these tokens: states go with all of them.
+  for (int64_t run = 0; run < batch.runs; ++run) {
+    for_each_row(batch.is_alone, [&](const Sequence& sequence, int64_t row) {
+      const int32_t token = run ? model_.chosen(row, 0, batch.first + run - 1).token
+                                : sequence.token;
       remember(sequence, &token, 1, sequence.length() - 1 + run);
     });
   }
-  for (int64_t run = 0; run < runs; ++run) {
+  for (int64_t run = 0; run < batch.runs; ++run) {
     if (run) end_cancelled();
-    for_each_row(is_alone,
-                 [&](Sequence& sequence, int64_t row) { (void)add_token(sequence, row, run); });
+    for_each_row(batch.is_alone, [&](Sequence& sequence, int64_t row) {
+      (void)add_token(sequence, row, batch.first + run);
+    });
   }
+  return Status::ok;
+}
+
+// Whether the host decides about what follows the batch that is pending: a prompt is taken, a text
+// waits for pages, or a text that waits for a slot may have one.
+bool Generator::must_decide() {
+  bool has_free_slot = false;
+  for (const Sequence* sequence : slots_) {
+    if (sequence && !sequence->decodes()) return true;
+    has_free_slot |= !sequence;
+  }
+  const Lock lock(mutex_);
+  return has_free_slot && waiting_;
+}
+
+// Generates a token of each sequence whose prompt is in the cache, or one with each of several
+// runs. The device gets the batch after these before they are read, so that it has work while the
+// host gives them to the application. If this step has given tokens of a batch already, these are
+// those of the step, and the next batch is enqueued alone.
+Status Generator::decode(bool has_taken, husk_error* error) {
+  if (!pending_.runs) {
+    if (pages_.exist()) reserve_next();
+    const int64_t tried = model_.verified && !has_taken ? find_drafts() : 1;
+    if (tried > 1) return verify(tried, error);
+    const Batch first = next_batch({});
+    if (!first.runs) return Status::ok;
+    HUSK_TRY(enqueue(first, {}, error));
+    pending_ = first;
+    if (has_taken) return Status::ok;
+  }
+  const Batch next = next_batch(pending_);
+  if (next.runs) HUSK_TRY(enqueue(next, pending_, error));
+  HUSK_TRY(take(pending_, error));
+  pending_ = next;
+  return Status::ok;
+}
+
+// Takes the batch that is pending, with none behind it.
+Status Generator::take_pending(husk_error* error) {
+  HUSK_TRY(take(pending_, error));
+  pending_ = {};
+  end_cancelled();
   return Status::ok;
 }
 
 // Ends all texts that have a slot, after a run that may have damaged the caches.
 void Generator::end_all(const husk_error& why) {
+  model_.settle();
+  pending_ = {};
   for (size_t slot = 0; slot < slots_.size(); ++slot) {
     cached_counts_[slot] = 0;
     if (pages_.exist()) pages_.keep(slot, 0);
@@ -675,13 +746,18 @@ Status Generator::image(const float* pixels, size_t pixel_count, float* rows, si
 Status Generator::step(int32_t* more, husk_error* error) {
   const uint64_t begin = nanoseconds_now();
   HUSK_TRY(begin_step(error));
-  end_cancelled();
-  admit();
   const uint64_t before = model_.nanoseconds;
   husk_error scratch;
   if (!error) error = &scratch;
-  Status status = take_prompts(error);
-  if (!failed(status)) status = decode(error);
+  end_cancelled();
+  const uint64_t tokens = counts_.new_tokens;
+  Status status = pending_.runs && must_decide() ? take_pending(error) : Status::ok;
+  const bool has_taken = counts_.new_tokens != tokens;
+  if (!failed(status) && !pending_.runs) {
+    admit();
+    status = take_prompts(error);
+  }
+  if (!failed(status)) status = decode(has_taken, error);
   if (failed(status)) end_all(*error);
   counts_.steps += model_.nanoseconds != before;
   counts_.model_nanoseconds = model_.nanoseconds;

@@ -58,8 +58,21 @@ class Generator {
   Status take_prompts(husk_error* error);
   Status take_chunk(Sequence& sequence, husk_error* error);
   Status begin_texts(Sequence& first, int64_t row, husk_error* error);
-  int64_t most_runs();
-  Status decode(husk_error* error);
+  // Runs of `decode` whose tokens are read together.
+  struct Batch {
+    int64_t first = 0, runs = 0;  // the numbers of its runs; 0 runs: there is no batch
+    int64_t rows = 0;
+    bool is_alone = false;  // a text, by the function for a single one
+    bool is_ahead = false;  // enqueued before the batch in front of it was taken
+    Wanted wanted;
+  };
+  int64_t most_runs(int64_t ahead);
+  Batch next_batch(const Batch& before);
+  Status enqueue(const Batch& batch, const Batch& before, husk_error* error);
+  Status take(const Batch& batch, husk_error* error);
+  Status take_pending(husk_error* error);
+  bool must_decide();
+  Status decode(bool has_taken, husk_error* error);
   template <typename Use>
   void for_each_row(bool is_alone, Use use);
   int64_t find_drafts();
@@ -67,7 +80,7 @@ class Generator {
   void take_drafts(Sequence& sequence, int64_t slot, int64_t tried);
   void remember(const Sequence& sequence, const int32_t* tokens, int64_t count, int64_t position);
   void set_pages(const Sequence& sequence);
-  void set_row(int64_t row, const Sequence& sequence);
+  void set_row(int64_t row, const Sequence& sequence, int64_t ahead = 0);
   bool allow(Sequence& sequence, int64_t row);
   int32_t* tokens_of(const Sequence& sequence) {
     return cached_.data() + static_cast<size_t>(sequence.slot) * width();
@@ -84,6 +97,10 @@ class Generator {
   List<char> roles_;
   bool has_template_ = false;
   int64_t chunk_ = 0;
+  // The batch that the device has got, and whose tokens the texts have not. All texts that decode
+  // are in it; those of its rows whose text has ended count no more. None joins before it is taken.
+  Batch pending_;
+  bool goes_ahead_ = false;  // whether a batch may be enqueued behind one that is not taken yet
   List<Sequence*> slots_;
   bool reuses_prefixes_ = false;
   // The tokens of each slot, `width` of them. The cache has the keys and values of the first

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int64_t kSpan = 64;  // caches are read up to a multiple of so many positions
 constexpr size_t kAlign = 256;
-// Runs that a device is given before tokens are read, and the most that may be asked for.
+// Runs of a batch on a device, and the most that may be asked for.
 constexpr int64_t kRuns = 2, kMostRuns = 16;
 constexpr DLDataType kInt64 = {kDLInt, 64, 1}, kInt32 = {kDLInt, 32, 1},
                      kFloat32 = {kDLFloat, 32, 1};
@@ -57,26 +57,66 @@ Model::~Model() {
     husk_engine_free(engine_, device_table_);
     husk_engine_stream_destroy(engine_, stream_);
   }
-  free(rows_);
-  free(found_);
+  for (char* memory : rows_) free_on_host(memory);
+  for (char* memory : found_) free_on_host(memory);
+  for (void* memory : sent_tables_) free_on_host(memory);
   free(prompt_);
+}
+
+Status Model::allocate_on_host(size_t bytes, void** memory, husk_error* error) {
+  if (has_marks) {
+    HUSK_TRY(to_status(husk_engine_alloc_host(engine_, bytes, memory, error)));
+    memset(*memory, 0, bytes);
+    return Status::ok;
+  }
+  *memory = calloc(bytes, 1);
+  return *memory ? Status::ok
+                 : fail(error, HUSK_OUT_OF_MEMORY, "no memory for %zu bytes of rows", bytes);
+}
+
+void Model::free_on_host(void* memory) {
+  if (has_marks) {
+    husk_engine_free_host(engine_, memory);
+  } else {
+    free(memory);
+  }
+}
+
+// Finds out whether the device can go on while tokens are read. For that, copies to host memory are
+// enqueued, and the session has a mark behind them.
+Status Model::find_marks(husk_error* error) {
+  if (most_runs == 1) return Status::ok;
+  void* memory = nullptr;
+  husk_error why;
+  husk_status status = husk_engine_alloc_host(engine_, 1, &memory, &why);
+  husk_engine_free_host(engine_, memory);
+  for (uint32_t block = 0; block < kBlocks && status == HUSK_OK; ++block) {
+    status = husk_session_mark(session_, block, &why);
+  }
+  has_marks = status == HUSK_OK;
+  if (has_marks || status == HUSK_UNSUPPORTED) return Status::ok;
+  if (error) *error = why;
+  return to_status(status);
 }
 
 Status Model::allocate(husk_error* error) {
   const auto count = static_cast<size_t>(most_rows());
   column_bytes_ = (count * sizeof(int64_t) + kAlign - 1) / kAlign * kAlign;
   const size_t prompt = static_cast<size_t>(chunk) * sizeof(int64_t);
-  const auto runs = static_cast<size_t>(most_runs);
-  rows_ = static_cast<char*>(calloc(runs * kColumns, column_bytes_));
-  found_ = static_cast<char*>(calloc(runs * kFounds, column_bytes_));
-  prompt_ = static_cast<int64_t*>(malloc(prompt));
-  if (!rows_ || !found_ || !prompt_) {
-    return fail(error, HUSK_OUT_OF_MEMORY, "no memory for %zu rows", count);
+  const size_t blocks = has_marks ? kBlocks : 1;
+  const size_t row_bytes = static_cast<size_t>(most_runs) * kColumns * column_bytes_,
+               found_bytes = static_cast<size_t>(most_runs) * kFounds * column_bytes_;
+  for (size_t block = 0; block < blocks; ++block) {
+    void* memory = nullptr;
+    HUSK_TRY(allocate_on_host(row_bytes, &memory, error));
+    rows_[block] = static_cast<char*>(memory);
+    HUSK_TRY(allocate_on_host(found_bytes, &memory, error));
+    found_[block] = static_cast<char*>(memory);
   }
-  HUSK_TRY(
-      to_status(husk_engine_alloc(engine_, runs * kColumns * column_bytes_, &device_rows_, error)));
-  HUSK_TRY(
-      to_status(husk_engine_alloc(engine_, runs * kFounds * column_bytes_, &device_found_, error)));
+  prompt_ = static_cast<int64_t*>(malloc(prompt));
+  if (!prompt_) return fail(error, HUSK_OUT_OF_MEMORY, "no memory for %zu rows", count);
+  HUSK_TRY(to_status(husk_engine_alloc(engine_, blocks * row_bytes, &device_rows_, error)));
+  HUSK_TRY(to_status(husk_engine_alloc(engine_, blocks * found_bytes, &device_found_, error)));
   HUSK_TRY(to_status(husk_engine_alloc(engine_, prompt, &device_prompt_, error)));
   if (images.exists()) HUSK_TRY(allocate_images(error));
   if (encoder.exists()) HUSK_TRY(allocate_source(error));
@@ -110,6 +150,10 @@ Status Model::allocate_pages(husk_error* error) {
   HUSK_TRY(slot_pages_.resize(count, error));
   HUSK_TRY(table_.resize(count, error));
   HUSK_TRY(device_has_.reserve(count, error));
+  if (has_marks) HUSK_TRY(sent_tables_.resize(static_cast<size_t>(kBlocks * most_runs), error));
+  for (void*& memory : sent_tables_) {
+    HUSK_TRY(allocate_on_host(count * sizeof(int64_t), &memory, error));
+  }
   return to_status(husk_engine_alloc(engine_, count * sizeof(int64_t), &device_table_, error));
 }
 
@@ -144,6 +188,7 @@ Status Model::open(husk_engine* engine, husk_program* program, const husk_sessio
   if (most_runs > kMostRuns) most_runs = kMostRuns;
   HUSK_TRY(to_status(husk_engine_stream_create(engine, &stream_, error)));
   HUSK_TRY(to_status(husk_session_create(program, options, &session_, error)));
+  HUSK_TRY(find_marks(error));
   HUSK_TRY(resized_.resize(husk_program_function_count(program), error));
   return allocate(error);
 }
@@ -158,18 +203,18 @@ Status Model::check_tokens(const int32_t* tokens, size_t count, husk_error* erro
   return Status::ok;
 }
 
-void Model::clear() {
+void Model::clear(int64_t run_number) {
   has_rows_ = false;
+  is_batch_ = false;
+  first_run_ = run_number;
   row_runs_ = 1;
   source_end_ = 1;
-  memset(rows_, 0, kColumns * column_bytes_);
-  for (int64_t i = 0; i < slots; ++i) {
-    // No token sees this position.
-    reinterpret_cast<int64_t*>(host(kPositions))[i] = max_tokens;
-  }
+  memset(host(kTokens, first_run_), 0, kColumns * column_bytes_);
+  // No token sees this position.
+  for (int64_t i = 0; i < slots; ++i) numbers<int64_t>(kPositions)[i] = max_tokens;
   for (int64_t i = 0; i < most_rows(); ++i) {
-    reinterpret_cast<float*>(host(kTopP))[i] = 1;
-    reinterpret_cast<float*>(host(kRepetition))[i] = 1;
+    numbers<float>(kTopP)[i] = 1;
+    numbers<float>(kRepetition)[i] = 1;
   }
   for (Past& past : past_) past = {};
   for (int64_t& number : slot_pages_) number = 0;
@@ -177,11 +222,11 @@ void Model::clear() {
 }
 
 void Model::set_position(int64_t row, int64_t position) {
-  reinterpret_cast<int64_t*>(host(kPositions))[row] = position;
+  numbers<int64_t>(kPositions)[row] = position;
 }
 
 void Model::set_token(int64_t row, int64_t token, int64_t position) {
-  reinterpret_cast<int64_t*>(host(kTokens))[row] = token;
+  numbers<int64_t>(kTokens)[row] = token;
   set_position(row, position);
 }
 
@@ -191,12 +236,10 @@ void Model::set_pages(int64_t slot, const int32_t* numbers, int64_t count) {
 }
 
 void Model::set_adapter(int64_t row, int64_t adapter) {
-  reinterpret_cast<int64_t*>(host(kAdapters))[row] = adapter;
+  numbers<int64_t>(kAdapters)[row] = adapter;
 }
 
-void Model::set_shift(int64_t row, int64_t shift) {
-  reinterpret_cast<int64_t*>(host(kShifts))[row] = shift;
-}
+void Model::set_shift(int64_t row, int64_t shift) { numbers<int64_t>(kShifts)[row] = shift; }
 
 void Model::set_source(const Source& source) {
   const auto length = static_cast<int64_t>(source.tokens().size());
@@ -204,25 +247,25 @@ void Model::set_source(const Source& source) {
 }
 
 void Model::set_token_of(int64_t slot, int64_t k, int64_t count, int64_t token) {
-  reinterpret_cast<int64_t*>(host(kTokens))[slot * count + k] = token;
+  numbers<int64_t>(kTokens)[slot * count + k] = token;
 }
 
 void Model::set_sampling(int64_t row, const Sampling& sampling, int64_t position) {
-  reinterpret_cast<float*>(host(kTemperature))[row] = sampling.temperature;
-  reinterpret_cast<float*>(host(kTopP))[row] = sampling.top_p;
-  reinterpret_cast<float*>(host(kMinP))[row] = sampling.min_p;
-  reinterpret_cast<int64_t*>(host(kTopK))[row] = sampling.top_k;
-  reinterpret_cast<int64_t*>(host(kSeeds))[row] = sampling.seed;
-  reinterpret_cast<int64_t*>(host(kDraws))[row] = position;
+  numbers<float>(kTemperature)[row] = sampling.temperature;
+  numbers<float>(kTopP)[row] = sampling.top_p;
+  numbers<float>(kMinP)[row] = sampling.min_p;
+  numbers<int64_t>(kTopK)[row] = sampling.top_k;
+  numbers<int64_t>(kSeeds)[row] = sampling.seed;
+  numbers<int64_t>(kDraws)[row] = position;
 }
 
 void Model::set_controls(int64_t row, const Controls& controls, const int32_t* tokens,
                          int64_t count, int64_t prompt) {
-  reinterpret_cast<float*>(host(kRepetition))[row] = controls.repetition;
-  reinterpret_cast<float*>(host(kPresence))[row] = controls.presence;
-  reinterpret_cast<float*>(host(kFrequency))[row] = controls.frequency;
-  reinterpret_cast<int64_t*>(host(kLengths))[row] = count;
-  reinterpret_cast<int64_t*>(host(kPrompts))[row] = prompt;
+  numbers<float>(kRepetition)[row] = controls.repetition;
+  numbers<float>(kPresence)[row] = controls.presence;
+  numbers<float>(kFrequency)[row] = controls.frequency;
+  numbers<int64_t>(kLengths)[row] = count;
+  numbers<int64_t>(kPrompts)[row] = prompt;
   past_[static_cast<size_t>(row)] = {tokens, count};
 }
 
@@ -242,15 +285,17 @@ bool Model::allows_any(int64_t row) {
 }
 
 void Model::repeat_rows(int64_t runs) {
-  for (int64_t run = row_runs_; run < runs; ++run) {
-    memcpy(host(kTokens, run), rows_, kColumns * column_bytes_);
-    for (int64_t row = 0; row < slots; ++row) {
-      int64_t& position = reinterpret_cast<int64_t*>(host(kPositions, run))[row];
-      if (position < max_tokens) position += run;
-      reinterpret_cast<int64_t*>(host(kDraws, run))[row] += run;
+  for (int64_t ahead = 1; ahead < runs; ++ahead) {
+    const int64_t run = first_run_ + ahead;
+    memcpy(host(kTokens, run), host(kTokens, first_run_), kColumns * column_bytes_);
+    for (int64_t i = 0; i < slots; ++i) {
+      int64_t& position = reinterpret_cast<int64_t*>(host(kPositions, run))[i];
+      if (position < max_tokens) position += ahead;
+      reinterpret_cast<int64_t*>(host(kDraws, run))[i] += ahead;
     }
   }
   row_runs_ = runs;
+  is_batch_ = has_marks;
 }
 
 husk_value Model::source_span() const {
@@ -278,7 +323,7 @@ husk_value Model::table(DLTensor& to, void* memory, int64_t* sizes, DLDataType t
 
 husk_value Model::column(DLTensor& to, Column which, int64_t* rows, int64_t run) const {
   const bool is_whole = which < kTemperature || which == kLengths || which == kPrompts;
-  return tensor(to, static_cast<char*>(device_rows_) + (host(which, run) - rows_), rows,
+  return tensor(to, static_cast<char*>(device_rows_) + row_at(which, run), rows,
                 is_whole ? kInt64 : kFloat32);
 }
 
@@ -291,19 +336,26 @@ Status Model::upload(void* to, const void* from, size_t bytes, husk_error* error
   return to_status(husk_engine_upload(engine_, stream_, to, from, bytes, error));
 }
 
+// Enqueues a copy. The host goes on, and leaves its memory alone until the copy is done.
+Status Model::copy_bytes(void* to, const void* from, size_t bytes, husk_error* error) {
+  return to_status(husk_engine_copy(engine_, stream_, to, from, bytes, error));
+}
+
 // Brings the columns to the device, if it does not have them.
 Status Model::upload_rows(husk_error* error) {
   if (has_rows_) return Status::ok;
   const size_t columns = static_cast<size_t>(row_runs_ - 1) * kColumns + column_count();
-  HUSK_TRY(upload(device_rows_, rows_, columns * column_bytes_, error));
+  const auto bring = is_batch_ ? &Model::copy_bytes : &Model::upload;
+  HUSK_TRY((this->*bring)(static_cast<char*>(device_rows_) + row_at(kTokens, first_run_),
+                          host(kTokens, first_run_), columns * column_bytes_, error));
   has_rows_ = true;
   return Status::ok;
 }
 
 // Brings the pages of the positions before `end` of some slots to the device, if it does not have
 // them, and sets the sizes of the table. Few steps change it.
-Status Model::upload_pages(int64_t first, int64_t rows, int64_t end, int64_t* sizes,
-                           husk_error* error) {
+Status Model::upload_pages(int64_t first, int64_t rows, int64_t end, int64_t run_number,
+                           int64_t* sizes, husk_error* error) {
   sizes[0] = rows;
   sizes[1] = (end + page - 1) / page;
   const auto width = static_cast<size_t>(sizes[1]);
@@ -317,25 +369,32 @@ Status Model::upload_pages(int64_t first, int64_t rows, int64_t end, int64_t* si
     return Status::ok;
   }
   device_has_.clear();
-  HUSK_TRY(upload(device_table_, table_.data(), bytes, error));
+  if (is_batch_) {
+    void* const sent = sent_tables_[static_cast<size_t>(run_number)];
+    memcpy(sent, table_.data(), bytes);
+    HUSK_TRY(copy_bytes(device_table_, sent, bytes, error));
+  } else {
+    HUSK_TRY(upload(device_table_, table_.data(), bytes, error));
+  }
   return device_has_.append(table_.data(), count, error);
 }
 
 // Sets what a function takes for the positions before `end` of some slots.
-Status Model::see(int64_t first, int64_t rows, int64_t end, Seen& seen, husk_error* error) {
+Status Model::see(int64_t first, int64_t rows, int64_t end, int64_t run_number, Seen& seen,
+                  husk_error* error) {
   if (!pages) {
     const int64_t rounded = (end + kSpan - 1) / kSpan * kSpan;
     seen.value = integer(rounded < max_tokens ? rounded : max_tokens);
     return Status::ok;
   }
-  HUSK_TRY(upload_pages(first, rows, end, seen.sizes, error));
+  HUSK_TRY(upload_pages(first, rows, end, run_number, seen.sizes, error));
   seen.value = table(seen.tensor, device_table_, seen.sizes, kInt64);
   return Status::ok;
 }
 
 // The same for a prompt of one slot, whose table has one dimension.
 Status Model::see_slot(int64_t slot, int64_t end, Seen& seen, husk_error* error) {
-  HUSK_TRY(see(slot, 1, end, seen, error));
+  HUSK_TRY(see(slot, 1, end, 0, seen, error));
   if (pages) seen.value = tensor(seen.tensor, device_table_, seen.sizes + 1, kInt64);
   return Status::ok;
 }
@@ -468,32 +527,34 @@ Status Model::image(const float* pixels, float* rows, husk_error* error) {
   return status;
 }
 
-Status Model::decode(int64_t rows, int64_t end, int64_t run_number, husk_error* error) {
-  return take_token(decode_, 0, rows, end, run_number, error);
+Status Model::decode(int64_t rows, int64_t end, int64_t run_number, int64_t from,
+                     husk_error* error) {
+  return take_token(decode_, 0, rows, end, run_number, from, error);
 }
 
-Status Model::decode_single(int64_t slot, int64_t end, int64_t run_number, husk_error* error) {
-  return take_token(single_, slot, 1, end, run_number, error);
+Status Model::decode_single(int64_t slot, int64_t end, int64_t run_number, int64_t from,
+                            husk_error* error) {
+  return take_token(single_, slot, 1, end, run_number, from, error);
 }
 
 // Runs `decode`, or `single`, which has one input more, the slot.
 Status Model::take_token(uint32_t function, int64_t slot, int64_t rows, int64_t end,
-                         int64_t run_number, husk_error* error) {
+                         int64_t run_number, int64_t from, husk_error* error) {
   const Timed timed(nanoseconds);
   is_damaged_ = false;
   HUSK_TRY(upload_rows(error));
   DLTensor tensors[3], next_tensor;
   Seen seen;
-  HUSK_TRY(see(slot, rows, end, seen, error));
+  HUSK_TRY(see(slot, rows, end, run_number, seen, error));
   husk_value inputs[5];
   uint32_t count = 0;
-  inputs[count++] = run_number ? found(tensors[0], kNext, &rows, run_number - 1)
-                               : column(tensors[0], kTokens, &rows);
+  inputs[count++] = from == kRows ? column(tensors[0], kTokens, &rows, run_number)
+                                  : found(tensors[0], kNext, &rows, from);
   inputs[count++] = column(tensors[1], kPositions, &rows, run_number);
   if (function == single_) inputs[count++] = integer(slot);
   inputs[count++] = seen.value;
   inputs[count++] = encoder.takes_tokens() ? source_span()
-                                           : column(tensors[2], row_column(), &rows);
+                                           : column(tensors[2], row_column(), &rows, run_number);
   husk_value outputs[] = {found(next_tensor, kNext, &rows, run_number), kNone};
   HUSK_TRY(run(function, inputs, count - 1 + row_inputs(), outputs, 2, error));
   logits_ = outputs[1].as.tensor;
@@ -507,7 +568,7 @@ Status Model::verify(int64_t rows, int64_t count, int64_t end, husk_error* error
   DLTensor tensors[3], next_tensor;
   int64_t sizes[] = {rows, count}, all = rows * count;
   Seen seen;
-  HUSK_TRY(see(0, rows, end, seen, error));
+  HUSK_TRY(see(0, rows, end, 0, seen, error));
   const husk_value inputs[] = {table(tensors[0], device_rows_, sizes, kInt64),
                                column(tensors[1], kPositions, &rows), seen.value,
                                column(tensors[2], row_column(), &rows)};
@@ -603,10 +664,10 @@ Status Model::adjust(int64_t rows, DLTensor** logits, husk_error* error) {
 
 // Whether all rows take one of the most likely tokens, as many as `sample_few` puts in order.
 bool Model::draws_from_few(int64_t rows) const {
-  const auto* temperature = reinterpret_cast<const float*>(host(kTemperature));
-  const auto* top_k = reinterpret_cast<const int64_t*>(host(kTopK));
-  for (int64_t row = 0; row < rows; ++row) {
-    if (temperature[row] > 0 && !(top_k[row] >= 1 && top_k[row] <= candidates)) return false;
+  const auto* temperature = numbers<const float>(kTemperature);
+  const auto* top_k = numbers<const int64_t>(kTopK);
+  for (int64_t i = 0; i < rows; ++i) {
+    if (temperature[i] > 0 && !(top_k[i] >= 1 && top_k[i] <= candidates)) return false;
   }
   return candidates > 0;
 }
@@ -647,7 +708,36 @@ Status Model::choose(int64_t rows, const Wanted& wanted, int64_t run_number, hus
   return Status::ok;
 }
 
-Status Model::read(int64_t rows, const Wanted& wanted, int64_t runs, husk_error* error) {
+size_t Model::found_bytes(int64_t rows, const Wanted& wanted, int64_t runs) const {
+  const bool has_logprobs = wanted.samples || wanted.adjusts || wanted.ranks;
+  const size_t last = found_at(has_logprobs ? kLogprobs : kNext, runs - 1),
+               size = has_logprobs ? sizeof(float) : sizeof(int64_t);
+  return last + static_cast<size_t>(rows) * size;
+}
+
+Status Model::send(int64_t rows, const Wanted& wanted, int64_t first, int64_t runs,
+                   husk_error* error) {
+  if (!has_marks || wanted.ranks) return Status::ok;
+  const Timed timed(nanoseconds);
+  const int64_t block = first / most_runs;
+  HUSK_TRY(copy_bytes(found_[block], static_cast<char*>(device_found_) + found_at(kNext, first),
+                      found_bytes(rows, wanted, runs), error));
+  return to_status(husk_session_mark(session_, static_cast<uint32_t>(block), error));
+}
+
+Status Model::receive(int64_t rows, const Wanted& wanted, int64_t first, int64_t runs,
+                      husk_error* error) {
+  if (!has_marks || wanted.ranks) return read(rows, wanted, first, runs, error);
+  const Timed timed(nanoseconds);
+  is_damaged_ = true;
+  const auto block = static_cast<uint32_t>(first / most_runs);
+  HUSK_TRY(to_status(husk_session_wait_mark(session_, block, error)));
+  is_damaged_ = false;
+  return Status::ok;
+}
+
+Status Model::read(int64_t rows, const Wanted& wanted, int64_t first, int64_t runs,
+                   husk_error* error) {
   const Timed timed(nanoseconds);
   const auto download = [&](void* to, const void* from, size_t bytes) {
     return to_status(husk_engine_download(engine_, stream_, to, from, bytes, error));
@@ -657,10 +747,9 @@ Status Model::read(int64_t rows, const Wanted& wanted, int64_t runs, husk_error*
     HUSK_TRY(download(top_.data(), device_top_, count * sizeof(int64_t)));
     HUSK_TRY(download(top_logprobs_.data(), device_top_logprobs_, count * sizeof(float)));
   }
-  const bool has_logprobs = wanted.samples || wanted.adjusts || wanted.ranks;
-  const size_t last = has_logprobs ? found_at(kLogprobs, runs - 1) : found_at(kNext, runs - 1),
-               size = has_logprobs ? sizeof(float) : sizeof(int64_t);
-  HUSK_TRY(download(found_, device_found_, last + static_cast<size_t>(rows) * size));
+  HUSK_TRY(download(found_[first / most_runs],
+                    static_cast<char*>(device_found_) + found_at(kNext, first),
+                    found_bytes(rows, wanted, runs)));
   HUSK_TRY(to_status(husk_session_wait(session_, error)));
   is_damaged_ = false;
   return Status::ok;
@@ -668,17 +757,16 @@ Status Model::read(int64_t rows, const Wanted& wanted, int64_t runs, husk_error*
 
 Status Model::finish(int64_t rows, const Wanted& wanted, husk_error* error) {
   HUSK_TRY(choose(rows, wanted, 0, error));
-  return read(rows, wanted, 1, error);
+  return read(rows, wanted, 0, 1, error);
 }
 
 Chosen Model::chosen(int64_t row, uint32_t top, int64_t run_number) {
   Chosen result;
   const auto at = static_cast<size_t>(row);
   int64_t token;
-  memcpy(&token, found_ + found_at(kNext, run_number) + at * sizeof token, sizeof token);
+  memcpy(&token, found_on_host(kNext, run_number) + at * sizeof token, sizeof token);
   result.token = static_cast<int32_t>(token);
-  memcpy(&result.logprob, found_ + found_at(kLogprobs, run_number) + at * sizeof(float),
-         sizeof(float));
+  memcpy(&result.logprob, found_on_host(kLogprobs, run_number) + at * sizeof(float), sizeof(float));
   if (top == 0) return result;
   const size_t first = at * static_cast<size_t>(ranked);
   for (size_t i = 0; i < top; ++i) top_tokens_[i] = static_cast<int32_t>(top_[first + i]);

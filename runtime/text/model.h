@@ -55,7 +55,7 @@ class Model {
   Model(const Model&) = delete;
   ~Model();
 
-  // `most_runs` is how many runs may be enqueued before tokens are read; 0: as the device needs.
+  // `most_runs` is how many runs a batch may have; 0: as the device needs.
   Status open(husk_engine* engine, husk_program* program, const husk_session_options* options,
               int64_t most_runs, husk_error* error);
 
@@ -78,7 +78,11 @@ class Model {
   int64_t columns() const { return (max_tokens + page - 1) / page; }
   ImageKind images;
   EncoderKind encoder;
-  int64_t most_runs = 1;     // how many runs of `decode` may be enqueued before tokens are read
+  // How many runs of `decode` a batch may have, whose tokens are read together.
+  int64_t most_runs = 1;
+  // Whether the tokens of a batch can be read while the device computes the next one. There are two
+  // blocks of rows then: runs from 0 on, and from `most_runs` on.
+  bool has_marks = false;
   List<int32_t> ends;        // the tokens that end a text
   Sampling recommended;      // by the model's author
   uint64_t nanoseconds = 0;  // of all runs
@@ -88,8 +92,8 @@ class Model {
 
   // The rows of the next run: row number i is the sequence in slot i, or the only one of `prefill`
   // and `decode_single`.
-  // `clear` makes all rows such that take no part.
-  void clear();
+  // `clear` makes all rows of run number `run` such that take no part.
+  void clear(int64_t run = 0);
   void set_token(int64_t row, int64_t token, int64_t position);
   // The row has an adapter; after `clear` it has none.
   void set_adapter(int64_t row, int64_t adapter);
@@ -109,8 +113,9 @@ class Model {
   uint32_t* allowed(int64_t row);
   size_t allowed_words() const { return (static_cast<size_t>(vocabulary) + 31) / 32; }
   bool allows_any(int64_t row);
-  // Sets the rows of so many runs, `most_runs` at most, of which the rows above are the first: each
-  // takes the next position of every sequence.
+  // Sets the rows of a batch of so many runs, `most_runs` at most, of which the rows above are the
+  // first: each takes the next position of every sequence. The batch is read, or `settle` is
+  // called, before rows of the same block are changed.
   void repeat_rows(int64_t runs);
 
   // Runs the encoder for a slot.
@@ -123,12 +128,14 @@ class Model {
                         const PromptImages& from, husk_error* error);
   // Writes the rows of embeddings of an image.
   Status image(const float* pixels, float* rows, husk_error* error);
-  // Takes a token of each of the first `rows` slots. `end` is one more than the largest position.
-  // With `run` above 0 the tokens are those that run number `run` - 1 has chosen, on the device.
-  Status decode(int64_t rows, int64_t end, int64_t run, husk_error* error);
+  // Takes a token of each of the first `rows` slots, in run number `run`. `end` is one more than
+  // the largest position. The tokens are those that run number `from` has chosen, on the device, or
+  // those of the rows.
+  static constexpr int64_t kRows = -1;
+  Status decode(int64_t rows, int64_t end, int64_t run, int64_t from, husk_error* error);
   // The same for the token of one slot, which has row 0, by a function for a single row.
   bool decodes_single() const { return single_ != kNoFunction; }
-  Status decode_single(int64_t slot, int64_t end, int64_t run, husk_error* error);
+  Status decode_single(int64_t slot, int64_t end, int64_t run, int64_t from, husk_error* error);
   // Takes `count` tokens (2 and more) of each of the first `rows` slots, of which the first one is
   // at the position of the slot's row. Row number i * count + k is what follows token k of slot i.
   Status verify(int64_t rows, int64_t count, int64_t end, husk_error* error);
@@ -149,8 +156,19 @@ class Model {
   // Log-probabilities are those of the model's logits, and come with `samples`, if nothing adjusts
   // these, or with `ranks`.
   Status choose(int64_t rows, const Wanted& wanted, int64_t run, husk_error* error);
-  // Reads what the first `runs` runs have chosen. Only one run has `ranks`.
-  Status read(int64_t rows, const Wanted& wanted, int64_t runs, husk_error* error);
+  // Enqueues that the host gets what the `runs` runs from `first` on have chosen, if the device can
+  // go on meanwhile.
+  Status send(int64_t rows, const Wanted& wanted, int64_t first, int64_t runs, husk_error* error);
+  // Waits until the host has what was sent, while the device computes what comes after it; or reads
+  // it, if it was not sent.
+  Status receive(int64_t rows, const Wanted& wanted, int64_t first, int64_t runs,
+                 husk_error* error);
+  // Waits for all runs and copies, whatever becomes of them. A mark makes the session wait for
+  // copies that no run has followed.
+  void settle() {
+    if (has_marks) (void)husk_session_mark(session_, 0, nullptr);
+    (void)husk_session_wait(session_, nullptr);
+  }
   // Chooses and reads the tokens that follow a run alone.
   Status finish(int64_t rows, const Wanted& wanted, husk_error* error);
   // The choice of a run. Valid until the next call. `top` is how many of the most likely tokens it
@@ -160,8 +178,8 @@ class Model {
   bool is_damaged() const { return is_damaged_; }
 
  private:
-  // The columns of the rows lie one after the other in one block of memory, and the blocks of
-  // several runs, too, so that one copy brings them to the device.
+  // The columns of the rows of a run lie one after the other, and so do those of the runs of a
+  // batch, so that one copy brings them to the device.
   enum Column {
     kTokens,
     kPositions,
@@ -188,12 +206,20 @@ class Model {
   int64_t most_rows() const { return verified ? slots * verified : slots; }
   Status describe(const husk_program* program, husk_error* error);
   Status find_functions(const husk_program* program, husk_error* error);
+  Status find_marks(husk_error* error);
   Status allocate(husk_error* error);
+  // Host memory, all zeros, that copies use while the host goes on, if `has_marks`.
+  Status allocate_on_host(size_t bytes, void** memory, husk_error* error);
+  void free_on_host(void* memory);
   Status allocate_controls(husk_error* error);
   Status allocate_images(husk_error* error);
   Status allocate_source(husk_error* error);
   Status allocate_pages(husk_error* error);
-  Status upload_pages(int64_t first, int64_t rows, int64_t end, int64_t* sizes, husk_error* error);
+  Status upload_pages(int64_t first, int64_t rows, int64_t end, int64_t run, int64_t* sizes,
+                      husk_error* error);
+  // Waits for all runs and reads what the `runs` ones from `first` on have chosen. Only one run has
+  // `ranks`.
+  Status read(int64_t rows, const Wanted& wanted, int64_t first, int64_t runs, husk_error* error);
   Status adjust(int64_t rows, DLTensor** logits, husk_error* error);
   Status rank(int64_t rows, int64_t run, husk_error* error);
   bool draws_from_few(int64_t rows) const;
@@ -203,6 +229,7 @@ class Model {
   Status resize(uint32_t function, const husk_value* inputs, uint32_t count, husk_error* error);
   Status upload(void* to, const void* from, size_t bytes, husk_error* error);
   Status upload_rows(husk_error* error);
+  Status copy_bytes(void* to, const void* from, size_t bytes, husk_error* error);
   husk_value tensor(DLTensor& tensor, void* memory, int64_t* size, DLDataType type) const;
   husk_value table(DLTensor& tensor, void* memory, int64_t* sizes, DLDataType type) const;
   husk_value column(DLTensor& tensor, Column which, int64_t* rows, int64_t run = 0) const;
@@ -213,18 +240,31 @@ class Model {
     int64_t sizes[2];
     husk_value value;
   };
-  Status see(int64_t first, int64_t rows, int64_t end, Seen& seen, husk_error* error);
+  Status see(int64_t first, int64_t rows, int64_t end, int64_t run, Seen& seen, husk_error* error);
   Status see_slot(int64_t slot, int64_t end, Seen& seen, husk_error* error);
   Status take_token(uint32_t function, int64_t slot, int64_t rows, int64_t end, int64_t run,
-                    husk_error* error);
+                    int64_t from, husk_error* error);
   husk_value source_span() const;
   size_t column_count() const { return controls() ? kColumns : kLengths; }
-  char* host(Column which, int64_t run = 0) const {
-    return rows_ + static_cast<size_t>(run * kColumns + which) * column_bytes_;
+  size_t row_at(Column which, int64_t run) const {
+    return static_cast<size_t>(run * kColumns + which) * column_bytes_;
+  }
+  char* host(Column which, int64_t run) const {
+    return rows_[run / most_runs] + row_at(which, run % most_runs);
+  }
+  // The column of the rows that are being set.
+  template <typename Number>
+  Number* numbers(Column which) const {
+    return reinterpret_cast<Number*>(host(which, first_run_));
   }
   size_t found_at(Found which, int64_t run) const {
     return static_cast<size_t>(run * kFounds + which) * column_bytes_;
   }
+  const char* found_on_host(Found which, int64_t run) const {
+    return found_[run / most_runs] + found_at(which, run % most_runs);
+  }
+  // The bytes of what runs have chosen.
+  size_t found_bytes(int64_t rows, const Wanted& wanted, int64_t runs) const;
 
   // How many of the last inputs of prefill are an adapter, or how many positions of the encoder it
   // reads. No file has both.
@@ -247,9 +287,13 @@ class Model {
   uint32_t image_ = kNoFunction, prefill_images_ = kNoFunction, encode_ = kNoFunction;
   uint32_t single_ = kNoFunction, sample_few_ = kNoFunction;
   size_t column_bytes_ = 0;
-  int64_t row_runs_ = 1;       // how many blocks of columns are set
-  char* rows_ = nullptr;       // the columns, in host memory
-  char* found_ = nullptr;      // what has come back
+  // The rows that are set: those of `row_runs_` runs from `first_run_` on. `is_batch_`: copies read
+  // them, and the table of pages, while the host goes on.
+  int64_t first_run_ = 0, row_runs_ = 1;
+  bool is_batch_ = false;
+  static constexpr int kBlocks = 2;
+  char* rows_[kBlocks] = {};   // the columns of each block, in host memory
+  char* found_[kBlocks] = {};  // what has come back
   int64_t* prompt_ = nullptr;  // the tokens of a chunk
   void *device_rows_ = nullptr, *device_found_ = nullptr, *device_prompt_ = nullptr;
   // With `controls`: the tokens that each row has, and how many; the masks; the most likely tokens.
@@ -267,8 +311,10 @@ class Model {
   // With images: the row and the extras of each token of a chunk; the embeddings.
   List<int64_t> image_columns_;
   void *device_images_ = nullptr, *device_embeddings_ = nullptr;
-  // With pages: those of each slot; the table of a run, and the one that the device has.
+  // With pages: those of each slot; the table of a run, and the one that the device has, or gets
+  // from what is enqueued. Each run has memory for its table, which a copy may read.
   List<int64_t> slot_pages_, table_, device_has_;
+  List<void*> sent_tables_;
   void* device_table_ = nullptr;
   // With an encoder: its tokens, and its input on the device; how many positions a run reads.
   List<int64_t> source_tokens_;

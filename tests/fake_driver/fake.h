@@ -50,6 +50,9 @@ FAKE_API int32_t fake_failed(void); /* 1 once the failing call was made */
 FAKE_API uint64_t fake_calls(const char* name);
 FAKE_API uint64_t fake_lazy_loads(void);
 FAKE_API uint64_t fake_early_starts(void);
+/* How often the host has waited for a stream or an event, and nothing was queued any more when the
+ * wait was over: until the host queues work again, a device would have nothing to do. */
+FAKE_API uint64_t fake_idle_waits(void);
 
 /* The numbers of live objects (retained contexts, allocations, streams, events, libraries, graphs)
  * and of queued tasks. */

@@ -328,6 +328,7 @@ CUresult cuStreamSynchronize(CUstream handle) {
   if (call.fault) return call.fault;
   if (const CUresult refused = refuse_captured(call, handle)) return refused;
   for (const TaskPointer& task : stream_tail(call, handle)) finish(task);
+  if (queue().empty()) ++state().idle_waits;
   return state().broken;
 }
 
@@ -367,6 +368,7 @@ CUresult cuEventSynchronize(CUevent handle) {
   const Event& event = call.object<Event>(handle, "event");
   if (event.captured) return CUDA_ERROR_CAPTURED_EVENT;
   finish(event.task);
+  if (queue().empty()) ++state().idle_waits;
   return state().broken;
 }
 

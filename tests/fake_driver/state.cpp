@@ -103,7 +103,7 @@ void fake_reset() {
   Lock lock;
   fake::State& s = state();
   s.calls.clear();
-  s.all_calls = s.fail_at = s.lazy_loads = s.early_starts = 0;
+  s.all_calls = s.fail_at = s.lazy_loads = s.early_starts = s.idle_waits = 0;
   s.fail_name.clear();
   s.failed = false;
   s.version = 13000;
@@ -154,6 +154,11 @@ uint64_t fake_live_objects() {
 uint64_t fake_lazy_loads() {
   Lock lock;
   return state().lazy_loads;
+}
+
+uint64_t fake_idle_waits() {
+  Lock lock;
+  return state().idle_waits;
 }
 
 uint64_t fake_early_starts() {

@@ -80,7 +80,7 @@ struct State {
 
   std::mt19937_64 random{1};
   uint32_t eager_percent = 0;
-  uint64_t lazy_loads = 0, early_starts = 0;
+  uint64_t lazy_loads = 0, early_starts = 0, idle_waits = 0;
 
   uint64_t allocated = 0;                         // bytes
   uint64_t held = 0;                              // objects of libraries (fake_hold)

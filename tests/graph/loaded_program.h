@@ -25,6 +25,9 @@ struct Fake {
   CONTROL(fake_failed)              \
   CONTROL(fake_calls)               \
   CONTROL(fake_early_starts)        \
+  CONTROL(fake_idle_waits)          \
+  CONTROL(fake_pending)             \
+  CONTROL(fake_break)               \
   CONTROL(fake_live_objects)        \
   CONTROL(fake_schedule)            \
   CONTROL(fake_queue)               \

@@ -86,6 +86,28 @@ TEST_F(FakeDriver, DetectsAccessesToHostMemoryThatQueuedCopiesUse) {
   port->free_host(device, pinned);
 }
 
+// A wait for an event ends the copies before it, and none behind it.
+TEST_F(FakeDriver, DetectsAccessesToHostMemoryThatNobodyWaitedFor) {
+  char* a = device_array(std::vector<char>(64, 1));
+  void *pinned[2] = {}, *event = nullptr;
+  for (void*& one : pinned) ASSERT_EQ(port->alloc_host(device, 64, &one, &error), HUSK_OK);
+  ASSERT_EQ(port->event_create(device, &event, &error), HUSK_OK);
+  const uint64_t idle = fake().idle_waits();
+  ASSERT_EQ(port->copy(device, stream, pinned[0], a, 64, &error), HUSK_OK);
+  ASSERT_EQ(port->event_record(device, event, stream, &error), HUSK_OK);
+  ASSERT_EQ(port->copy(device, stream, pinned[1], a, 64, &error), HUSK_OK);
+  EXPECT_DEATH((void)*static_cast<volatile char*>(pinned[0]), "a queued copy uses this");
+  ASSERT_EQ(port->event_wait(device, event, &error), HUSK_OK);
+  EXPECT_EQ(*static_cast<char*>(pinned[0]), 1);
+  EXPECT_DEATH((void)*static_cast<volatile char*>(pinned[1]), "a queued copy uses this");
+  EXPECT_EQ(fake().idle_waits(), idle);
+  ASSERT_EQ(port->stream_wait(device, stream, &error), HUSK_OK);
+  EXPECT_EQ(fake().idle_waits(), idle + 1);
+  EXPECT_EQ(*static_cast<char*>(pinned[1]), 1);
+  for (void* one : pinned) port->free_host(device, one);
+  port->event_destroy(device, event);
+}
+
 TEST_F(FakeDriver, DetectsWritesOfKernelsPastTheEnd) {
   int32_t *in = device_array(std::vector<int32_t>(4096, 1)),
           *out = device_array(std::vector<int32_t>(64, 1));

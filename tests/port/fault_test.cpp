@@ -176,7 +176,8 @@ TEST_F(OverFakeFaults, InEvents) {
       }
     for (void* event : events)
       if (status == HUSK_OK) status = port->event_record(device, event, stream, &error);
-    if (status == HUSK_OK) status = port->stream_wait(device, stream, &error);
+    for (void* event : events)
+      if (status == HUSK_OK) status = port->event_wait(device, event, &error);
     uint64_t time = 0;
     if (status == HUSK_OK)
       status = port->event_elapsed(device, events[0], events[1], &time, &error);

@@ -261,6 +261,21 @@ TEST_P(CudaRanks, CopiesHaveTheDeadline) {
   }
 }
 
+TEST_P(CudaRanks, WaitsForEventsHaveTheDeadline) {
+  on_rank_0_with_endless_work([&] {
+    void* event = nullptr;
+    ASSERT_EQ(port->event_create(device, &event, &error), HUSK_OK) << error.text;
+    ASSERT_EQ(port->event_record(device, event, stream, &error), HUSK_OK) << error.text;
+    EXPECT_EQ(port->event_wait(device, event, &error), HUSK_OK) << error.text;
+    ASSERT_EQ(sum(), HUSK_OK) << error.text;
+    EXPECT_EQ(port->event_wait(device, event, &error), HUSK_OK) << error.text;
+    ASSERT_EQ(port->event_record(device, event, stream, &error), HUSK_OK) << error.text;
+    EXPECT_EQ(port->event_wait(device, event, &error), HUSK_DEVICE);
+    expect_late();
+    port->event_destroy(device, event);
+  });
+}
+
 TEST_P(CudaRanks, AgreementHasTheDeadline) {
   on_rank_0_with_endless_work([&] {
     EXPECT_EQ(port->agree(device, id.bytes, &error), HUSK_DEVICE);

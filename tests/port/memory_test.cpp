@@ -83,6 +83,7 @@ TEST_P(Port, MeasuresTheTimeBetweenEvents) {
     EXPECT_EQ(port->event_destroy, nullptr);
     EXPECT_EQ(port->event_record, nullptr);
     EXPECT_EQ(port->event_elapsed, nullptr);
+    EXPECT_EQ(port->event_wait, nullptr);
     GTEST_SKIP() << "the port has no events";
   }
   constexpr uint64_t kSize = 64 << 20;
@@ -117,6 +118,45 @@ TEST_P(Port, MeasuresTheTimeBetweenEvents) {
   port->event_destroy(device, never);
   for (void* event : events) port->event_destroy(device, event);
   port->event_destroy(device, nullptr);
+}
+
+TEST_P(Port, WaitsForTheWorkBeforeAnEvent) {
+  if (!port->event_wait) GTEST_SKIP() << "the port waits for streams only";
+  constexpr size_t kCount = 1000, kSize = kCount * sizeof(int32_t);
+  int32_t* a = device_array(std::vector<int32_t>(kCount, 0));
+  void *pinned[2] = {}, *events[2] = {};
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_EQ(port->alloc_host(device, kSize, &pinned[i], &error), HUSK_OK) << error.text;
+    ASSERT_EQ(port->event_create(device, &events[i], &error), HUSK_OK) << error.text;
+  }
+  // Two pieces of work are in the stream whenever the host waits for the first one.
+  const auto enqueue = [&](int32_t round) {
+    ASSERT_EQ(port->fill(device, stream, a, static_cast<uint64_t>(round), 4, kCount, &error),
+              HUSK_OK);
+    ASSERT_EQ(port->copy(device, stream, pinned[round % 2], a, kSize, &error), HUSK_OK);
+    ASSERT_EQ(port->event_record(device, events[round % 2], stream, &error), HUSK_OK);
+  };
+  enqueue(0);
+  const uint64_t idle = fake() ? fake().idle_waits() : 0;
+  for (int32_t round = 0; round < 6; ++round) {
+    enqueue(round + 1);
+    ASSERT_EQ(port->event_wait(device, events[round % 2], &error), HUSK_OK) << error.text;
+    const auto* numbers = static_cast<int32_t*>(pinned[round % 2]);
+    EXPECT_EQ(std::vector<int32_t>(numbers, numbers + kCount), std::vector<int32_t>(kCount, round));
+    if (fake()) {
+      EXPECT_GT(fake().pending(), 0u);
+    }
+  }
+  EXPECT_EQ(fake() ? fake().idle_waits() : 0, idle);
+  ASSERT_EQ(port->event_wait(device, events[0], &error), HUSK_OK);
+  EXPECT_EQ(fake() ? fake().idle_waits() : 1, idle + 1);
+  EXPECT_EQ(static_cast<int32_t*>(pinned[0])[kCount - 1], 6);
+  // Again, with nothing to wait for.
+  ASSERT_EQ(port->event_wait(device, events[0], &error), HUSK_OK);
+  for (int i = 0; i < 2; ++i) {
+    port->event_destroy(device, events[i]);
+    port->free_host(device, pinned[i]);
+  }
 }
 
 TEST_P(Port, MovesBytesUpDownAndAcross) {

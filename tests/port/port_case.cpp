@@ -34,6 +34,7 @@ const Fake& fake() {
     get(controls.calls, "fake_calls");
     get(controls.live_objects, "fake_live_objects");
     get(controls.pending, "fake_pending");
+    get(controls.idle_waits, "fake_idle_waits");
     get(controls.lazy_loads, "fake_lazy_loads");
     get(controls.early_starts, "fake_early_starts");
     get(controls.schedule, "fake_schedule");

@@ -28,6 +28,7 @@ struct Fake {
   decltype(&fake_pending) pending = nullptr;
   decltype(&fake_lazy_loads) lazy_loads = nullptr;
   decltype(&fake_early_starts) early_starts = nullptr;
+  decltype(&fake_idle_waits) idle_waits = nullptr;
   decltype(&fake_schedule) schedule = nullptr;
   decltype(&fake_set_capability) set_capability = nullptr;
   decltype(&fake_set_driver_version) set_driver_version = nullptr;

@@ -288,6 +288,37 @@ TEST(Api, AnEngineAllocatesAndCopies) {
   }
 }
 
+// On a host the memory is like any other, a copy is done when the call returns, and a mark is the
+// end of all work.
+TEST(Api, AHostCopiesAndMarksAtOnce) {
+  Machine m(kModel);
+  husk_error error = {};
+  void *memory = nullptr, *other = nullptr;
+  ASSERT_EQ(husk_engine_alloc_host(m.engine, 16, &memory, &error), HUSK_OK) << error.text;
+  ASSERT_EQ(husk_engine_alloc(m.engine, 16, &other, &error), HUSK_OK) << error.text;
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(memory) % 256, 0u);
+  std::memcpy(memory, "0123456789abcde", 16);
+  ASSERT_EQ(husk_engine_copy(m.engine, nullptr, other, memory, 16, &error), HUSK_OK);
+  EXPECT_STREQ(static_cast<char*>(other), "0123456789abcde");
+  for (uint32_t mark = 0; mark < HUSK_SESSION_MARKS; ++mark) {
+    EXPECT_EQ(husk_session_mark(m.session, mark, &error), HUSK_OK) << error.text;
+    EXPECT_EQ(husk_session_wait_mark(m.session, mark, &error), HUSK_OK) << error.text;
+  }
+  EXPECT_EQ(husk_session_mark(m.session, HUSK_SESSION_MARKS, &error), HUSK_INVALID_ARGUMENT);
+  EXPECT_EQ(husk_session_mark(nullptr, 0, &error), HUSK_INVALID_ARGUMENT);
+  EXPECT_NE(std::strstr(error.text, "session_mark"), nullptr) << error.text;
+  EXPECT_EQ(husk_session_wait_mark(nullptr, 0, &error), HUSK_INVALID_ARGUMENT);
+  EXPECT_EQ(husk_engine_copy(nullptr, nullptr, other, memory, 16, &error), HUSK_INVALID_ARGUMENT);
+  husk_engine_free_host(m.engine, memory);
+  EXPECT_EQ(husk_engine_alloc_host(m.engine, UINT64_MAX, &memory, &error), HUSK_OUT_OF_MEMORY);
+  EXPECT_EQ(memory, nullptr);
+  husk_engine_free_host(m.engine, nullptr);
+  husk_engine_free_host(nullptr, nullptr);
+  ASSERT_EQ(husk_engine_alloc_host(m.engine, 0, &memory, &error), HUSK_OK) << error.text;
+  husk_engine_free_host(m.engine, memory);
+  husk_engine_free(m.engine, other);
+}
+
 TEST(Api, AnEngineMakesStreams) {
   Machine m(kModel);
   husk_error error = {};

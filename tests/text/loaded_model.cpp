@@ -422,9 +422,20 @@ void add_single(std::string& body) {
   body.insert(body.find("kernel decode "), kernel);
 }
 
+// Gives the file the kernels of device_model.c in place of those of language_model.c.
+void put_on_device(std::string& body) {
+  replace(body, "elf \"language_model.so\"", "cubin \"device_model.so\"");
+  const std::string kernel = "\nkernel ", symbol = " kernels \"";
+  for (size_t at = 0; (at = body.find(kernel, at)) != std::string::npos; at += kernel.size()) {
+    body.insert(body.find(symbol, at) + symbol.size(), "device_");
+    body.insert(body.find('\n', at + 1), " block 1 1 1");
+  }
+}
+
 std::string hir(const ModelFile& file) {
-  std::string head = fmt::format("hir 1\nproducer \"test\"\ntarget cpu host \"{}\"\n",
-                                 HUSK_TEST_ARCH);
+  std::string head = "hir 1\nproducer \"test\"\n";
+  head += file.on_device ? "target cpu cuda \"sm_90a\"\n"
+                         : fmt::format("target cpu host \"{}\"\n", HUSK_TEST_ARCH);
   const auto add = [&](const char* name, const std::string& text) {
     head += fmt::format("user \"husk.text.{}\" {}\n", name, quoted(text));
   };
@@ -580,6 +591,7 @@ function sample {
                                                  {"PAGE", LM_PAGE},
                                                  {"ALL", file.pages + 1}};
   for (const auto& [name, number] : numbers) replace(body, name, std::to_string(number));
+  if (file.on_device) put_on_device(body);
   return head + body;
 }
 

@@ -30,6 +30,7 @@ struct ModelFile {
   int encoder = 0;                      // LM_OF_TOKENS or LM_OF_FEATURES; 0: none
   const char* image_entry = nullptr;    // of the metadata, if it is not that of `images`
   const char* encoder_entry = nullptr;  // the same of `encoder`
+  bool on_device = false;               // for the CUDA port on the fake driver
 };
 
 // The bytes of the file.

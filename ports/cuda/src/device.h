@@ -137,6 +137,7 @@ void event_destroy(void* device, void* event);
 husk_status event_record(void* device, void* event, void* stream, husk_error* error);
 husk_status event_elapsed(void* device, void* begin, void* end, uint64_t* nanoseconds,
                           husk_error* error);
+husk_status event_wait(void* device, void* event, husk_error* error);
 
 // upload_batch.cpp
 husk_status upload_batch(void* device, const husk_upload* uploads, uint32_t count,

@@ -1,4 +1,5 @@
 #include "device.h"
+#include "ops/group.h"
 
 namespace husk::cuda {
 
@@ -32,6 +33,25 @@ husk_status event_record(void* handle, void* event, void* stream, husk_error* er
   if (result == CUDA_SUCCESS) return HUSK_OK;
   return driver_fail(device.driver, error, result, "cuEventRecord",
                      "event on stream %p of device %d", stream, device.index);
+}
+
+// The event has the work that its stream had when it was recorded, and cuEventSynchronize returns
+// when that is done, whatever the stream got since (CUDA Driver API, "Event Management"). A copy to
+// pinned memory before the event is done then: its bytes are in the host's memory. An event that a
+// stream has captured cannot be waited for, and the attempt makes the capture invalid, so
+// husk_session_mark refuses such streams. The event takes the time too (no
+// CU_EVENT_DISABLE_TIMING), which matters to no wait.
+husk_status event_wait(void* handle, void* event, husk_error* error) {
+  const Device& device = as_device(handle);
+  Current current(handle, error);
+  HUSK_TRY(current.status);
+  if (device.group) return group_wait(device, {nullptr, as_event(event)}, true, error);
+  const CUresult result = device.driver.cuEventSynchronize(as_event(event));
+  if (result == CUDA_SUCCESS) return HUSK_OK;
+  return driver_fail(device.driver, error, result, "cuEventSynchronize",
+                     "event of device %d; nothing since its last wait is known to have finished "
+                     "(see check_each)",
+                     device.index);
 }
 
 husk_status event_elapsed(void* handle, void* begin, void* end, uint64_t* nanoseconds,

@@ -148,7 +148,9 @@ husk_status download(void* handle, void* stream, void* to, const void* from, uin
 }
 
 // The driver finds out from the addresses on which side the memory lies, since all 64-bit platforms
-// have unified addresses. If both sides are device memory or pinned, the copy is asynchronous.
+// have unified addresses. If each side is device memory or pinned (cuMemAllocHost), the copy is
+// asynchronous with respect to the host, in the order of the stream (CUDA Driver API, "API
+// synchronization behavior").
 husk_status copy(void* handle, void* stream, void* to, const void* from, uint64_t size,
                  husk_error* error) {
   if (size == 0) return HUSK_OK;

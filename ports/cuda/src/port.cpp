@@ -52,6 +52,7 @@ static const husk_port kPort = {
     group_id,
     group_join,
     group_agree,
+    event_wait,
 };
 
 }  // namespace husk::cuda

@@ -80,6 +80,7 @@ constexpr husk_port port_table(decltype(husk_port::module_load) load, GroupFunct
       groups.id,
       groups.join,
       groups.agree,
+      nullptr,
   };
 }
 

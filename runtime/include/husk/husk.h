@@ -303,6 +303,31 @@ HUSK_API husk_status husk_engine_upload(husk_engine* engine, void* stream, void*
  * @return HUSK_OK or the failure */
 HUSK_API husk_status husk_engine_download(husk_engine* engine, void* stream, void* to,
                                           const void* from, uint64_t bytes, husk_error* error);
+/** Allocates host memory that husk_engine_copy reads and writes in the order of a stream, while the
+ * host goes on: pinned memory, where the device needs that.
+ * @param engine the engine; any thread may call
+ * @param bytes the size; 0 gives an address too
+ * @param memory the result, at an address that is a multiple of 256; NULL after a failure. The
+ * caller frees it with husk_engine_free_host before it releases the engine.
+ * @param error may be NULL
+ * @return HUSK_OK; HUSK_UNSUPPORTED if the port has no such memory (husk_port.alloc_host); or
+ * another failure */
+HUSK_API husk_status husk_engine_alloc_host(husk_engine* engine, uint64_t bytes, void** memory,
+                                            husk_error* error);
+/** Frees memory of husk_engine_alloc_host that no work uses any more; NULL is allowed. */
+HUSK_API void husk_engine_free_host(husk_engine* engine, void* memory);
+/** Enqueues a copy and returns. Until the copy is done, nobody else writes to either side or reads
+ * what it writes; husk_session_wait_mark, husk_session_wait or the stream tells. If the application
+ * captures the stream, the copy is recorded.
+ * @param engine the engine; any thread may call, one at a time for one stream
+ * @param stream a stream of the port; NULL: the default stream of the device
+ * @param to device memory, or memory of husk_engine_alloc_host
+ * @param from device memory, or memory of husk_engine_alloc_host, that does not overlap `to`
+ * @param bytes the size
+ * @param error may be NULL
+ * @return HUSK_OK or the failure */
+HUSK_API husk_status husk_engine_copy(husk_engine* engine, void* stream, void* to, const void* from,
+                                      uint64_t bytes, husk_error* error);
 
 /** @}
  * @name Program
@@ -743,6 +768,27 @@ HUSK_API husk_status husk_session_run(husk_session* session, uint32_t function, 
  * text is that of the assert. Such a failure is reported once: by the next call that waits, or by
  * the next run, which then does nothing. The outputs and states of the failed run are undefined. */
 HUSK_API husk_status husk_session_wait(husk_session* session, husk_error* error);
+/** The number of marks of a session. */
+enum { HUSK_SESSION_MARKS = 4 };
+/** Marks the end of the work that the stream of the session's last run has now: the runs, and what
+ * the caller has enqueued there, husk_engine_copy for instance. husk_session_wait_mark waits for
+ * that work and for none that comes later. The first call for a mark allocates.
+ * @param session the session
+ * @param mark the number of the mark, less than HUSK_SESSION_MARKS. A mark that was set before
+ * moves to the new place.
+ * @param error may be NULL
+ * @return HUSK_OK; HUSK_INVALID_ARGUMENT if there is no such mark; HUSK_UNSUPPORTED if the
+ * application captures the stream, or if the device has memory of its own and the port cannot wait
+ * for a part of the work (husk_port.event_wait); or another failure */
+HUSK_API husk_status husk_session_mark(husk_session* session, uint32_t mark, husk_error* error);
+/** Waits for the work before a mark, and reports a failure as husk_session_wait does, also one of a
+ * later run that the device has come to. A mark that was never set is the end of all work.
+ * @param session the session
+ * @param mark the number of the mark
+ * @param error may be NULL
+ * @return HUSK_OK or the failure */
+HUSK_API husk_status husk_session_wait_mark(husk_session* session, uint32_t mark,
+                                            husk_error* error);
 
 /** Copies a state to host memory of its size, after waiting for the session's last run. */
 HUSK_API husk_status husk_session_state_get(husk_session* session, uint32_t state, void* bytes,

@@ -374,6 +374,20 @@ class Engine {
       return husk_engine_download(get(), stream, to, from, bytes, error);
     });
   }
+  /** husk_engine_alloc_host. The memory is freed before the engine is released. */
+  void* alloc_host(uint64_t bytes) {
+    void* memory = nullptr;
+    detail::check(
+        [&](husk_error* error) { return husk_engine_alloc_host(get(), bytes, &memory, error); });
+    return memory;
+  }
+  /** husk_engine_free_host. */
+  void free_host(void* memory) { husk_engine_free_host(get(), memory); }
+  /** husk_engine_copy. */
+  void copy(void* to, const void* from, uint64_t bytes, void* stream = nullptr) {
+    detail::check(
+        [&](husk_error* error) { return husk_engine_copy(get(), stream, to, from, bytes, error); });
+  }
   /** Returns the handle, which the object keeps. */
   husk_engine* get() const { return handle_.get(); }
 
@@ -592,6 +606,14 @@ class Session {
     std::vector<Value> outputs(husk_program_output_count(program_, function));
     run(inputs, outputs, function, stream);
     return outputs;
+  }
+  /** husk_session_mark. */
+  void mark(uint32_t number) {
+    detail::check([&](husk_error* error) { return husk_session_mark(get(), number, error); });
+  }
+  /** husk_session_wait_mark. */
+  void wait_mark(uint32_t number) {
+    detail::check([&](husk_error* error) { return husk_session_wait_mark(get(), number, error); });
   }
   /** husk_session_wait. */
   void wait() {

@@ -340,7 +340,7 @@ typedef struct husk_port {
 
   /* The functions from event_create to event_elapsed measure steps with the clock of the device. A
    * port has all four, or sets them to NULL if all work is done when a call returns, so that the
-   * clock of the host measures as well. */
+   * clock of the host measures as well. event_wait, which was appended later, waits for one. */
 
   /** Creates an event, which takes the time of the device. `*event` is NULL if the function
    * fails. */
@@ -381,6 +381,11 @@ typedef struct husk_port {
   /** Compares 32 bytes with those of the other ranks. Each rank calls it, and it fails on all of
    * them if the bytes of two ranks differ. */
   husk_status (*agree)(void* device, const uint8_t* bytes, husk_error* error);
+
+  /** Returns when the work is done that the stream had at the last event_record of the event. Work
+   * that was enqueued later may go on. The event was recorded on a stream that did not capture.
+   * Optional: a port with this function has the functions from event_create to event_elapsed. */
+  husk_status (*event_wait)(void* device, void* event, husk_error* error);
 } husk_port;
 
 #ifdef __cplusplus

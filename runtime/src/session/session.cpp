@@ -15,6 +15,8 @@ Session::~Session() {
   if (op_scratch) allocator().release(allocator().user, op_scratch);
   if (state_memory) port()->free(device(), state_memory);
   port()->free_host_flag(device(), assert_flag);
+  for (void* event : marks_)
+    if (event) port()->event_destroy(device(), event);
   timer_.release();
   program->gate.remove(&caller);
 }
@@ -125,6 +127,40 @@ Status Session::work_on_state(uint32_t index, StateWork work, void* other, husk_
 Status Session::wait(husk_error* error) {
   if (running_) HUSK_TRY(to_status(port()->stream_wait(device(), stream_, error)));
   running_ = false;
+  return check_asserts(error);
+}
+
+// A port that cannot wait for an event has done all work when a call returns, if its device has the
+// memory of the host. After a mark the stream counts as busy, since the application may have
+// enqueued work there after the last wait.
+Status Session::mark(uint32_t number, husk_error* error) {
+  if (!port()->event_wait) {
+    if (program->engine->properties.host_memory) return Status::ok;
+    return fail(error, HUSK_UNSUPPORTED,
+                "port '%s' waits for all work of a stream only (husk_port.event_wait): call "
+                "husk_session_wait",
+                port()->name);
+  }
+  int32_t capturing = 0;
+  if (port()->stream_capturing)
+    HUSK_TRY(to_status(port()->stream_capturing(device(), stream_, &capturing, error)));
+  if (capturing)
+    return fail(error, HUSK_UNSUPPORTED,
+                "the stream is captured, so nobody can wait for its work: mark it after the "
+                "capture");
+  running_ = true;
+  void*& event = marks_[number];
+  if (!event) HUSK_TRY(to_status(port()->event_create(device(), &event, error)));
+  return to_status(port()->event_record(device(), event, stream_, error));
+}
+
+Status Session::wait_mark(uint32_t number, husk_error* error) {
+  if (!marks_[number]) return wait(error);
+  HUSK_TRY(to_status(port()->event_wait(device(), marks_[number], error)));
+  return check_asserts(error);
+}
+
+Status Session::check_asserts(husk_error* error) {
   const uint32_t number = assert_flag ? *assert_flag : 0;
   if (!number) return Status::ok;
   *assert_flag = 0;

@@ -48,6 +48,10 @@ struct Session {
              husk_value* outputs, uint32_t output_count, husk_error* error);
   // Waits for the last run. Fails if an assert of one of its kernels failed.
   Status wait(husk_error* error);
+  // Marks the end of the work that the stream of the last run has, and waits for the work before a
+  // mark as `wait` does for all work.
+  Status mark(uint32_t number, husk_error* error);
+  Status wait_mark(uint32_t number, husk_error* error);
   // Waits for the work that a run has enqueued so far. The run goes on.
   Status wait_within_run(husk_error* error);
   Status set_arena(void* memory, uint64_t bytes, husk_error* error);
@@ -74,6 +78,8 @@ struct Session {
  private:
   class RunScope;
 
+  // Fails if an assert of a kernel has failed since the last call.
+  Status check_asserts(husk_error* error);
   Status prepare_states(husk_error* error);
   Status prepare_op_scratch(husk_error* error);
   Status check_limit(uint64_t bytes, const char* purpose, husk_error* error) const;
@@ -108,6 +114,9 @@ struct Session {
   Status run_traced(Frame& frame, uint32_t begin, uint32_t end, void* on, husk_error* error);
   // Tells the application that a step is done.
   void report(const Frame& frame, uint32_t step, uint64_t nanoseconds, int32_t clock) const;
+
+  // The events of marks; null if a mark was never set.
+  void* marks_[HUSK_SESSION_MARKS] = {};
 
   StepTimer timer_;              // for options.trace
   uint64_t constants_seen_ = 0;  // ConstantStore::version() that arena_generation is for

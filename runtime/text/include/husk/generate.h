@@ -76,8 +76,10 @@ typedef struct husk_generator_options {
    * takes those of the run before on the device, so that the device does not wait for the host in
    * between. A step then gives a text up to so many parts, and drops the tokens after its end. A
    * step has one run alone if a request has penalties, a mask, top_logprobs or drafts, if it also
-   * takes tokens of a prompt, or if a text reaches its limit with it. At most 16; 0: 2, or 1 where
-   * the memory of the device is that of the host. */
+   * takes tokens of a prompt, or if a text reaches its limit with it. Otherwise, with 2 and more,
+   * the device gets the runs of the next step before the tokens of this one are read, if the port
+   * has husk_port.event_wait and alloc_host; not in a file with states if reuse_prefixes is set. At
+   * most 16; 0: 2, or 1 where the memory of the device is that of the host. */
   uint32_t runs;
   uint32_t reserved2; /**< 0. */
 } husk_generator_options;
@@ -441,8 +443,9 @@ typedef struct husk_generator_stats {
   uint64_t used_pages;        /**< Those that slots have, also for prompts that may come again. */
   uint64_t shared_tokens;     /**< Tokens whose pages a slot got from another one, not copied. */
   uint64_t repeated_tokens;   /**< Tokens that were taken again after others needed their pages. */
-  uint64_t runs_ahead;        /**< Runs that began before the tokens of the run before were read. */
-  uint64_t single_runs;       /**< Runs of the function `single`, for a text without others. */
+  /** Runs that were enqueued before the tokens of the run before were read. */
+  uint64_t runs_ahead;
+  uint64_t single_runs; /**< Runs of the function `single`, for a text without others. */
 } husk_generator_stats;
 /** The initial value of a husk_generator_stats. */
 #define HUSK_GENERATOR_STATS_INIT \

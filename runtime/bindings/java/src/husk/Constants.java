@@ -77,6 +77,7 @@ final class Constants {
   static final int HUSK_MODE_GRAPH = 2;
   static final int HUSK_CLOCK_HOST = 0;
   static final int HUSK_CLOCK_DEVICE = 1;
+  static final int HUSK_SESSION_MARKS = 4;
   static final int HUSK_HOST_THREADS_MAX = 1024;
   static final int HUSK_TEXT_ADD_SPECIAL = 1;
   static final int HUSK_TEXT_PLAIN = 2;

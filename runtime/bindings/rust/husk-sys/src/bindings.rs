@@ -94,6 +94,7 @@ pub const HUSK_MODE_LIST: i32 = 1;
 pub const HUSK_MODE_GRAPH: i32 = 2;
 pub const HUSK_CLOCK_HOST: i32 = 0;
 pub const HUSK_CLOCK_DEVICE: i32 = 1;
+pub const HUSK_SESSION_MARKS: i32 = 4;
 pub const HUSK_HOST_THREADS_MAX: i32 = 1024;
 pub const HUSK_TEXT_ADD_SPECIAL: i32 = 1;
 pub const HUSK_TEXT_PLAIN: i32 = 2;
@@ -637,6 +638,20 @@ extern "C" {
         memory: *mut *mut c_void,
         error: *mut husk_error,
     ) -> i32;
+    pub fn husk_engine_alloc_host(
+        engine: *mut husk_engine,
+        bytes: u64,
+        memory: *mut *mut c_void,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_engine_copy(
+        engine: *mut husk_engine,
+        stream: *mut c_void,
+        to: *mut c_void,
+        from: *const c_void,
+        bytes: u64,
+        error: *mut husk_error,
+    ) -> i32;
     pub fn husk_engine_create(
         options: *const husk_engine_options,
         engine: *mut *mut husk_engine,
@@ -651,6 +666,7 @@ extern "C" {
         error: *mut husk_error,
     ) -> i32;
     pub fn husk_engine_free(engine: *mut husk_engine, memory: *mut c_void);
+    pub fn husk_engine_free_host(engine: *mut husk_engine, memory: *mut c_void);
     pub fn husk_engine_properties(
         engine: *const husk_engine,
         out: *mut husk_port_properties,
@@ -790,6 +806,7 @@ extern "C" {
         session: *mut *mut husk_session,
         error: *mut husk_error,
     ) -> i32;
+    pub fn husk_session_mark(session: *mut husk_session, mark: u32, error: *mut husk_error) -> i32;
     pub fn husk_session_output_shape(
         session: *mut husk_session,
         function: u32,
@@ -861,6 +878,11 @@ extern "C" {
         error: *mut husk_error,
     ) -> i32;
     pub fn husk_session_wait(session: *mut husk_session, error: *mut husk_error) -> i32;
+    pub fn husk_session_wait_mark(
+        session: *mut husk_session,
+        mark: u32,
+        error: *mut husk_error,
+    ) -> i32;
     pub fn husk_status_name(status: i32) -> *const c_char;
     pub fn husk_version() -> *const c_char;
 }
