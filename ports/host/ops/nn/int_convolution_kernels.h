@@ -283,10 +283,11 @@ inline void scale_numbers(const float* from, int64_t first, int64_t stride, int6
   auto& buffers = *static_cast<IntConvolutionBuffers*>(scratch);
   const IntConvolutionParts parts(c);
   const int64_t block = part % parts.position_blocks, rest = part / parts.position_blocks;
-  // Blocks that are as large as each other, but for one position.
-  const int64_t each = positions_of(c) / parts.position_blocks,
-                more = positions_of(c) % parts.position_blocks;
-  const int64_t first = block * each + smaller(block, more), count = each + (block < more);
+  // Blocks that are as large as each other, but for one unit.
+  const int64_t each = parts.units(c) / parts.position_blocks,
+                more = parts.units(c) % parts.position_blocks;
+  const int64_t first = (block * each + smaller(block, more)) * parts.unit,
+                count = (each + (block < more)) * parts.unit;
   const int64_t panel = rest % parts.column_blocks * (kIntPartColumns / kIntPanel),
                 column = panel_begin(c, panel), group = rest / parts.column_blocks;
   const bool is_unsigned = c.input_dtype == HUSK_U8;
