@@ -331,8 +331,7 @@ inline void run_depthwise(const IntPart& p, const SimpleResults& results,
       return run_depthwise_channels<decltype(bytes)>(p, results, first, filled, b, cancellation);
     };
     bool runs = false;
-    if (channels == HUSK_VECTOR_BYTES)
-      runs = run(ByteVector{});
+    if (channels == HUSK_VECTOR_BYTES) runs = run(ByteVector{});
 #if HUSK_VECTOR_BYTES == 64
     else if (channels == 32)
       runs = run(ByteVector32{});
