@@ -20,13 +20,14 @@ namespace {
 constexpr int64_t kIntSlice = 2304;  // bytes of a row that are multiplied at a time
 constexpr int64_t kIntSlicePitch = kIntSlice + 64;
 constexpr int64_t kLanes = kLaneCount<float>;
-// Rows and panels whose sums are in registers.
+// Rows and panels whose sums are in registers. A tile of one panel can be longer, so that it has
+// enough sums for instructions not to wait for each other.
 #if HUSK_VECTOR_BYTES == 64
-constexpr int kIntTileRows = 6, kIntTilePanels = 4;
+constexpr int kIntTileRows = 6, kIntTilePanels = 4, kIntLongTileRows = 12;
 #elif HUSK_VECTOR_BYTES == 32 || defined(__aarch64__)
-constexpr int kIntTileRows = 4, kIntTilePanels = 1;
+constexpr int kIntTileRows = 4, kIntTilePanels = 1, kIntLongTileRows = kIntTileRows;
 #else
-constexpr int kIntTileRows = 2, kIntTilePanels = 1;
+constexpr int kIntTileRows = 2, kIntTilePanels = 1, kIntLongTileRows = kIntTileRows;
 #endif
 
 typedef uint8_t CodeLanes __attribute__((vector_size(HUSK_VECTOR_BYTES / 4)));
