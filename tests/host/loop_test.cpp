@@ -52,5 +52,35 @@ TEST_F(LoopOfACall, MergesWhatAllOperandsWalkWithOneStride) {
     EXPECT_EQ(visited[i], std::make_pair(i, i / 12 * 100 + i % 12 * 2));
 }
 
+// Images in the channels-last format are walked in the order of their memory, unless they have few
+// channels or one of them has another format.
+TEST_F(LoopOfACall, EndsWithTheDimensionOfAdjacentElements) {
+  const auto loop_of = [&](int64_t channels, int64_t channel_stride) {
+    host::Loop<2> loop(args);
+    loop.rank = 3;
+    const int64_t sizes[] = {channels, 3, 4}, first[] = {1, 4 * channels, channels},
+                  second[] = {channel_stride, 400, 100};
+    std::copy_n(sizes, 3, loop.sizes);
+    std::copy_n(first, 3, loop.strides[0]);
+    std::copy_n(second, 3, loop.strides[1]);
+    loop.end_with_adjacent();
+    loop.merge();
+    return loop;
+  };
+  const host::Loop<2> loop = loop_of(20, 1);
+  ASSERT_EQ(loop.rank, 2);
+  EXPECT_EQ(loop.sizes[0], 12);
+  EXPECT_EQ(loop.sizes[1], 20);
+  int64_t visited = 0;
+  EXPECT_TRUE(each(loop, [&](const int64_t(&at)[2]) {
+    EXPECT_EQ(at[0], visited);
+    EXPECT_EQ(at[1], visited / 20 * 100 + visited % 20);
+    ++visited;
+  }));
+  EXPECT_EQ(visited, 240);
+  EXPECT_EQ(loop_of(20, 2).sizes[0], 20);
+  EXPECT_EQ(loop_of(3, 1).sizes[0], 3);
+}
+
 }  // namespace
 }  // namespace husk::host_test

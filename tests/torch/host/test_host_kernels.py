@@ -149,6 +149,28 @@ def test_rows_calls_and_entry(isa, tmp_path):
   assert (y == 2 * x).all()
 
 
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("dtype", ("uint8", "int8"))
+def test_bytes_are_transposed(dtype, isa, tmp_path):
+  """Shapes that have functions of their own and others. Bytes beside the result stay."""
+  kernels = host_kernels.HostKernels(isa)
+  shapes = ((16, 16, 19), (16, 16, 16), (8, 8, 11), (3, 16, 3), (3, 8, 3), (3, 16, 5), (5, 16, 5))
+  for at, (rows, columns, pitch) in enumerate(shapes):
+    code = f"transpose_mxn<{dtype}_t,{rows},{columns},false>(in_ptr0, 21, out_ptr0, {pitch});"
+    signature = f"const {dtype}_t* in_ptr0, {dtype}_t* out_ptr0"
+    kernels.define_kernel(
+      f"cpp_transpose_{at}", body([f"const {dtype}_t*", f"{dtype}_t*"], signature, code)
+    )
+  image = loaded(kernels, tmp_path)
+  x = numpy.random.default_rng(2).integers(0, 256, (16, 21), dtype=numpy.uint8)
+  for at, (rows, columns, pitch) in enumerate(shapes):
+    y = numpy.full(columns * pitch + 8, 77, dtype=numpy.uint8)
+    right = y.copy()
+    numpy.lib.stride_tricks.as_strided(right, (columns, rows), (pitch, 1))[:] = x[:rows, :columns].T
+    assert call(image, f"husk_cpp_transpose_{at}", x, y) == 0
+    assert (y == right).all(), (rows, columns, pitch)
+
+
 def test_equal_kernels_are_one():
   kernels = host_kernels.HostKernels(ISAS[0])
   kernels.define_kernel("cpp_a", PLAIN)

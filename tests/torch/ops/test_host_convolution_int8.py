@@ -152,7 +152,7 @@ def test_depthwise_kernels(pack):
   )
   for _ in pack.each_use():
     for x, out in ((torch.uint8, torch.int8), (torch.int8, torch.float32)):
-      for channels in (8, 16, 50, 72, 120):
+      for channels in (8, 16, 32, 50, 60, 72, 120):
         for kernel, spatial in kernels:
           image = codes(x, 1, channels, 9, 11)
           layer = Layer(image, channels, kernel, groups=channels, out=out, **spatial)
@@ -178,6 +178,23 @@ def test_rows_and_columns_that_fill_no_tile(pack):
   layer = Layer(codes(torch.uint8, 7, 24), 21, (), out=torch.float32)
   layer.arguments["residual"] = torch.randn(7, 21)
   layer.check(pack)
+
+
+def test_positions_that_share_a_vector_of_codes(pack):
+  """Results of 16 or 32 columns that lie behind each other, or do not."""
+  for _ in pack.each_use():
+    for columns, batch, height, out in itertools.product(
+      (16, 32, 48), (1, 2), (1, 13), (torch.uint8, torch.int8)
+    ):
+      x = codes(torch.uint8, batch, 8, height, 11)
+      for residual in (None, torch.int8):
+        Layer(x, columns, (1, 1), out=out, residual=residual).check(pack)
+        layer = Layer(x, columns, (1, 1), out=out, residual=residual)
+        wide = codes(out, batch, 2 * columns, height, 11)
+        layer.check(pack, out=wide[:, columns:])
+        assert (wide[:, :columns] == codes(out, batch, 2 * columns, height, 11)[:, :columns]).all()
+      layer.arguments["residual"] = codes(torch.int8, batch, 64, height, 11)[:, :columns]
+      layer.check(pack)
 
 
 def test_short_lines(pack):

@@ -148,7 +148,101 @@ inline Welford<T> welford_combine(Welford<T>& state, WelfordHelper<T, chunk>* he
   return sum;
 }
 
+#if INDUCTOR_USE_VECTOR_TYPES()
+// The lower and the upper halves of two vectors of bytes, element by element.
+template <typename V>
+inline V interleave_low(V a, V b) {
+  if constexpr (sizeof(V) == 8)
+    return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+  else
+    return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+}
+template <typename V>
+inline V interleave_high(V a, V b) {
+  if constexpr (sizeof(V) == 8)
+    return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+  else
+    return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15,
+                                   31);
+}
+
+// Transposes as many rows as a row has bytes. A pass interleaves each row of the upper half with
+// one of the lower half. It rotates the bits of an element's place, row and column, by one.
+template <typename V>
+inline void transpose_square(const char* from, int64_t from_pitch, char* to, int64_t to_pitch) {
+  constexpr int N = sizeof(V);
+  V rows[N], next[N];
+#pragma GCC unroll 16
+  for (int i = 0; i < N; ++i) memcpy(&rows[i], from + i * from_pitch, N);
+#pragma GCC unroll 4
+  for (int pass = 1; pass < N; pass *= 2) {
+#pragma GCC unroll 8
+    for (int i = 0; i < N / 2; ++i) {
+      next[2 * i] = interleave_low(rows[i], rows[i + N / 2]);
+      next[2 * i + 1] = interleave_high(rows[i], rows[i + N / 2]);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < N; ++i) rows[i] = next[i];
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < N; ++i) memcpy(to + i * to_pitch, &rows[i], N);
+}
+
+// Writes `columns` bytes of three rows, three bytes side by side: an image that becomes a
+// channels-last one.
+inline void interleave_three(const char* rows, int64_t pitch, char* to, int columns) {
+  typedef uint8_t Bytes __attribute__((vector_size(16)));
+  typedef uint64_t Words __attribute__((vector_size(16)));
+  for (int at = 0; at < columns; at += 8) {
+    uint64_t words[3];
+    for (int row = 0; row < 3; ++row) memcpy(&words[row], rows + row * pitch + at, 8);
+    const Bytes both = reinterpret_cast<Bytes>(Words{words[0], words[1]}),
+                third = reinterpret_cast<Bytes>(Words{words[2], 0});
+    const Bytes low = __builtin_shufflevector(both, third, 0, 8, 16, 1, 9, 17, 2, 10, 18, 3, 11, 19,
+                                              4, 12, 20, 5),
+                high = __builtin_shufflevector(both, third, 13, 21, 6, 14, 22, 7, 15, 23, 0, 0, 0,
+                                               0, 0, 0, 0, 0);
+    memcpy(to + 3 * at, &low, 16);
+    memcpy(to + 3 * at + 16, &high, 8);
+  }
+}
+
+// Transposes bytes, or returns false if it does not know the shape. The functions of the headers
+// move them one by one.
+inline bool transpose_bytes(const void* from, int64_t from_pitch, void* to, int64_t to_pitch,
+                            int rows, int columns) {
+  typedef uint8_t Bytes8 __attribute__((vector_size(8)));
+  typedef uint8_t Bytes16 __attribute__((vector_size(16)));
+  const char* source = static_cast<const char*>(from);
+  char* target = static_cast<char*>(to);
+  if (rows == 16 && columns == 16)
+    transpose_square<Bytes16>(source, from_pitch, target, to_pitch);
+  else if (rows == 8 && columns == 8)
+    transpose_square<Bytes8>(source, from_pitch, target, to_pitch);
+  else if (rows == 3 && to_pitch == 3 && columns % 8 == 0)
+    interleave_three(source, from_pitch, target, columns);
+  else
+    return false;
+  return true;
+}
+#endif
+
 }  // namespace husk_kernels
+
+#if INDUCTOR_USE_VECTOR_TYPES()
+template <>
+inline void transpose_mxn<uint8_t, false>(const uint8_t* from, int64_t from_pitch, uint8_t* to,
+                                          int64_t to_pitch, int rows, int columns) {
+  if (!husk_kernels::transpose_bytes(from, from_pitch, to, to_pitch, rows, columns))
+    at::vec::transpose_mxn<uint8_t>(from, from_pitch, to, to_pitch, rows, columns);
+}
+template <>
+inline void transpose_mxn<int8_t, false>(const int8_t* from, int64_t from_pitch, int8_t* to,
+                                         int64_t to_pitch, int rows, int columns) {
+  if (!husk_kernels::transpose_bytes(from, from_pitch, to, to_pitch, rows, columns))
+    at::vec::transpose_mxn<int8_t>(from, from_pitch, to, to_pitch, rows, columns);
+}
+#endif
 
 // The functions of the C++ runtime library that the headers may call.
 void* operator new(size_t size) { return husk_kernels::allocate(size, 16); }

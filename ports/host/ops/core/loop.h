@@ -2,6 +2,8 @@
 // end early if the call is to end (core/cancellation.h).
 #pragma once
 
+#include <utility>
+
 #include "core/arguments.h"
 
 namespace husk::host {
@@ -34,6 +36,22 @@ struct Loop {
     for (int32_t d = dim; d < rank; ++d) {
       sizes[d] = sizes[d + 1];
       for (int n = 0; n < N; ++n) strides[n][d] = strides[n][d + 1];
+    }
+  }
+  // Moves a dimension along which the elements of all operands are adjacent to the end, so that
+  // rows of tensors of images in the channels-last format are adjacent elements, too. Rows of few
+  // elements would take longer than a loop with strides.
+  void end_with_adjacent() {
+    constexpr int64_t kLeast = 16;
+    for (int32_t d = 0; d + 1 < rank; ++d) {
+      bool moves = sizes[d] >= kLeast;
+      for (int n = 0; n < N; ++n) moves = moves && strides[n][d] == 1;
+      if (!moves) continue;
+      for (int32_t at = d; at + 1 < rank; ++at) {
+        std::swap(sizes[at], sizes[at + 1]);
+        for (int n = 0; n < N; ++n) std::swap(strides[n][at], strides[n][at + 1]);
+      }
+      return;
     }
   }
   // Merges adjacent dimensions that all operands can walk with one stride, so that rows get longer.

@@ -79,6 +79,7 @@ husk_status copy_between(const Arguments& args, ArgumentPlace to_at, const husk_
     return args.argument_error(from_at, HUSK_INVALID_ARGUMENT,
                                "has a shape that does not broadcast to what is written");
   }
+  loop.end_with_adjacent();
   loop.merge();
   if (to.dtype == from.dtype) {
     visit_bytes(dtype_bytes(to.dtype), [&](auto tag) {

@@ -123,17 +123,22 @@ inline int32_t sum_of_weights(const IntConvolution& c, int64_t channel) {
 }
 
 // The parts of a convolution: positions, blocks of columns, groups. A part that is one of few has
-// half of the positions, so that two threads have work.
+// half of the positions, so that two threads have work. A depthwise convolution has whole lines of
+// positions in a part if two of them fit, since each piece of a line has columns of words that its
+// positions do not share.
 constexpr int64_t kIntPositions = 96, kIntPartColumns = 256;
 struct IntConvolutionParts {
+  int64_t unit;  // positions that are in one part
   int64_t position_blocks, column_blocks, groups;
 
   explicit IntConvolutionParts(const IntConvolution& c)
-      : position_blocks((positions_of(c) - 1) / kIntPositions + 1),
+      : unit(is_depthwise(c) && c.positions[1] <= kIntPositions / 2 ? c.positions[1] : 1),
+        position_blocks((units(c) - 1) / (kIntPositions / unit) + 1),
         column_blocks((int_columns(c) - 1) / kIntPartColumns + 1),
         groups(int_groups(c)) {
-    if (position_blocks == 1 && positions_of(c) >= 12) position_blocks = 2;
+    if (position_blocks == 1 && positions_of(c) >= 12 && units(c) > 1) position_blocks = 2;
   }
+  int64_t units(const IntConvolution& c) const { return positions_of(c) / unit; }
   int64_t count() const { return position_blocks * column_blocks * groups; }
 };
 

@@ -119,12 +119,13 @@ class DepthwiseChannels {
     const IntConvolution& c = p_.c;
     const int64_t step = c.input_strides.channel, x_step = c.input_strides.axis[1];
     const bool is_adjacent = step == 1 && filled_ == kChannels;
+    const Bytes zeros = static_cast<uint8_t>(p_.zero ^ p_.flip) + Bytes{};
     const auto* image = static_cast<const uint8_t*>(c.input) + place.image * c.input_strides.image +
                         (p_.column + column_) * step;
     for (int64_t group = 0; group * 4 * kChannels < pitch_; ++group) {
       // Rows beside the image read the code of 0.
       const bool is_below = group < groups_;
-      const uint8_t* from[4];
+      const uint8_t *from[4], *from_x[4];
       int64_t x_steps[4], steps[4];
       for (int64_t i = 0; i < 4; ++i) {
         const int64_t ky = is_below ? 4 * group + i : c.kernel[0] - 1,
@@ -136,28 +137,61 @@ class DepthwiseChannels {
       }
       const int64_t beside = is_below ? 0 : c.dilation[1];
       uint8_t* to = words_ + group * 4 * kChannels;
-      for (int64_t column = 0; column < columns; ++column, to += pitch_) {
-        const int64_t x = columns_.element(c, at, column);
-        if (!is_adjacent || x < 0 || x + 3 * beside >= c.in[1]) {
-          const Bytes zeros = static_cast<uint8_t>(p_.zero ^ p_.flip) + Bytes{};
+      for (int64_t column = 0; column < columns;) {
+        const int64_t x = columns_.element(c, at, column), last_x = x + 3 * beside;
+        if (is_adjacent && x >= 0 && last_x < c.in[1]) {
+          // Columns whose elements lie in the image and follow each other.
+          const int64_t count = columns_.are_shared ? smaller(columns - column, c.in[1] - last_x)
+                                                    : 1;
+          for (int i = 0; i < 4; ++i) from_x[i] = from[i] + (x + i * beside) * x_steps[i];
+          copy_columns(from_x, x_steps, count, p_.flip, to, pitch_);
+          column += count;
+          to += count * pitch_;
+          continue;
+        }
+        if (last_x < 0 || x >= c.in[1]) {
+          HUSK_UNROLL
+          for (int i = 0; i < 4; ++i) __builtin_memcpy(to + i * sizeof zeros, &zeros, sizeof zeros);
+        } else {
           Bytes rows[4];
           for (int i = 0; i < 4; ++i) {
             const int64_t own_x = x + i * beside;
             const bool is_inside = own_x >= 0 && own_x < c.in[1];
-            rows[i] = is_inside ? gathered(from[i] + own_x * x_steps[i], steps[i]) : zeros;
+            rows[i] = zeros;
+            if (!is_inside) continue;
+            const uint8_t* own = from[i] + own_x * x_steps[i];
+            rows[i] = is_adjacent ? loaded(own, p_.flip) : gathered(own, steps[i]);
           }
           store_words(rows, to);
-          continue;
         }
-        Bytes rows[4];
-        HUSK_UNROLL
-        for (int i = 0; i < 4; ++i) {
-          __builtin_memcpy(&rows[i], from[i] + (x + i * beside) * x_steps[i], sizeof rows[i]);
-          rows[i] ^= p_.flip;
-        }
-        store_words(rows, to);
+        ++column;
+        to += pitch_;
       }
     }
+  }
+
+  // Writes the words of `count` columns that follow each other. Not inlined, so that all pointers
+  // are in registers.
+  __attribute__((noinline)) static void copy_columns(const uint8_t* const (&from)[4],
+                                                     const int64_t (&x_steps)[4], int64_t count,
+                                                     uint8_t flip, uint8_t* to, int64_t pitch) {
+    const uint8_t* at[4] = {from[0], from[1], from[2], from[3]};
+    const int64_t steps[4] = {x_steps[0], x_steps[1], x_steps[2], x_steps[3]};
+    for (int64_t column = 0; column < count; ++column, to += pitch) {
+      Bytes rows[4];
+      HUSK_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        rows[i] = loaded(at[i], flip);
+        at[i] += steps[i];
+      }
+      store_words(rows, to);
+    }
+  }
+
+  static Bytes loaded(const uint8_t* from, uint8_t flip) {
+    Bytes row;
+    __builtin_memcpy(&row, from, sizeof row);
+    return row ^ flip;
   }
 
   // Words are stored one by one, since a copy of the array would go through memory.
@@ -228,7 +262,14 @@ class DepthwiseChannels {
         numbers[i] = scaled(total[at / V][v], load(scales_ + v * kLanes), load(bias_ + v * kLanes));
         to[i] = out + p_.buffers.out[row + at / V] + v * kLanes;
       }
-      if constexpr (V < 4) {
+      if constexpr (kChannels == HUSK_VECTOR_BYTES / 2 && kChannels > 16) {
+#if defined(__AVX512F__)
+        const ByteVector codes = pair_in_order(results_.codes(numbers));
+        const Bytes one = half(codes, 0), other = half(codes, 1);
+        __builtin_memcpy(to[0], &one, sizeof one);
+        if constexpr (X > 1) __builtin_memcpy(to[2], &other, sizeof other);
+#endif
+      } else if constexpr (V < 4) {
         results_.store(numbers, to);
       } else {
         const ByteVector codes = results_.codes(numbers);
@@ -277,16 +318,26 @@ inline void run_depthwise(const IntPart& p, const SimpleResults& results,
   for (int64_t column = 0; column < p.columns;) {
     const int64_t left = p.columns - column;
     // The last channels may overlap those before them. Weights are copied four at a time.
-    const bool is_wide = left >= HUSK_VECTOR_BYTES ||
-                         (left > HUSK_VECTOR_BYTES / 2 && p.columns >= HUSK_VECTOR_BYTES &&
-                          p.columns % 4 == 0);
-    const int64_t channels = is_wide ? HUSK_VECTOR_BYTES : kIntPanel,
-                  first = larger(smaller(column, p.columns - channels), int64_t{0});
-    const bool runs = is_wide
-                          ? run_depthwise_channels<ByteVector>(p, results, first, channels, b,
-                                                               cancellation)
-                          : run_depthwise_channels<ByteVector16>(
-                                p, results, first, smaller(channels, p.columns), b, cancellation);
+    const auto takes = [&](int64_t channels) {
+      return left >= channels ||
+             (left > channels / 2 && p.columns >= channels && p.columns % 4 == 0);
+    };
+    int64_t channels = HUSK_VECTOR_BYTES;
+    while (channels > kIntPanel && !takes(channels)) channels /= 2;
+    const int64_t first = larger(smaller(column, p.columns - channels), int64_t{0});
+    const auto run = [&](auto bytes) {
+      constexpr int64_t kMost = sizeof bytes;
+      const int64_t filled = kMost > kIntPanel ? kMost : smaller(kMost, p.columns);
+      return run_depthwise_channels<decltype(bytes)>(p, results, first, filled, b, cancellation);
+    };
+    bool runs = false;
+    if (channels == HUSK_VECTOR_BYTES) runs = run(ByteVector{});
+#if HUSK_VECTOR_BYTES == 64
+    else if (channels == 32)
+      runs = run(ByteVector32{});
+#endif
+    else
+      runs = run(ByteVector16{});
     if (!runs) return;
     column = first + channels;
   }

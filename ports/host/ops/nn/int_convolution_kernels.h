@@ -13,19 +13,24 @@ namespace {
 
 // ---- rows ----
 
+// The last store overlaps the one before it rather than write after the run.
+template <class Bytes>
+inline void copy_run(const uint8_t* from, int64_t count, uint8_t flip, uint8_t* to) {
+  constexpr int64_t kSize = sizeof(Bytes);
+  const auto copy = [&](int64_t i) {
+    Bytes codes;
+    __builtin_memcpy(&codes, from + i, kSize);
+    codes ^= flip;
+    __builtin_memcpy(to + i, &codes, kSize);
+  };
+  for (int64_t i = 0; i + kSize <= count; i += kSize) copy(i);
+  copy(count - kSize);
+}
+
 inline void copy_codes(const uint8_t* from, int64_t step, int64_t count, uint8_t flip,
                        uint8_t* to) {
-  // The last store overlaps the one before it rather than write after the run.
-  if (step == 1 && count >= HUSK_VECTOR_BYTES) {
-    const auto copy = [&](int64_t i) {
-      ByteVector codes;
-      __builtin_memcpy(&codes, from + i, sizeof codes);
-      codes ^= flip;
-      __builtin_memcpy(to + i, &codes, sizeof codes);
-    };
-    for (int64_t i = 0; i + HUSK_VECTOR_BYTES <= count; i += HUSK_VECTOR_BYTES) copy(i);
-    return copy(count - HUSK_VECTOR_BYTES);
-  }
+  if (step == 1 && count >= HUSK_VECTOR_BYTES) return copy_run<ByteVector>(from, count, flip, to);
+  if (step == 1 && count >= 16) return copy_run<ByteVector16>(from, count, flip, to);
   if (step == 1 && count >= 8) {
     const uint64_t flips = flip * uint64_t{0x0101010101010101};
     const auto copy = [&](int64_t i) {
@@ -248,12 +253,20 @@ inline void run_product(const IntPart& p, const SimpleResults& results,
       int32_t* const sums = buffers.sums + (is_complete ? 0 : column);
       for (int64_t r = 0; r < p.count;) {
         // The last tile may overlap the one before it, unless it would add to its sums again.
-        const bool fits = (is_complete ? p.count : p.count - r) >= kIntTileRows;
-        const int64_t count = fits ? kIntTileRows : 1, first = smaller(r, p.count - count);
+        const int64_t left_rows = is_complete ? p.count : p.count - r;
+        const bool fits_long = panels == 1 && left_rows >= kIntLongTileRows,
+                   fits = left_rows >= kIntTileRows;
+        const int64_t count = fits_long ? kIntLongTileRows
+                              : fits    ? kIntTileRows
+                                        : 1,
+                      first = smaller(r, p.count - count);
         int32_t* const to = sums + first * sums_pitch;
         const int32_t* begins = d == 0 ? buffers.begins + column : to;
         const int64_t begins_pitch = d == 0 ? 0 : sums_pitch;
-        if (fits)
+        if (fits_long)
+          multiply_tile<kIntLongTileRows, 1>(words, rows + first, b, pitch, begins, begins_pitch,
+                                             to, sums_pitch);
+        else if (fits)
           multiply_panels<kIntTileRows>(panels, words, rows + first, b, pitch, begins, begins_pitch,
                                         to, sums_pitch);
         else
@@ -283,10 +296,11 @@ inline void scale_numbers(const float* from, int64_t first, int64_t stride, int6
   auto& buffers = *static_cast<IntConvolutionBuffers*>(scratch);
   const IntConvolutionParts parts(c);
   const int64_t block = part % parts.position_blocks, rest = part / parts.position_blocks;
-  // Blocks that are as large as each other, but for one position.
-  const int64_t each = positions_of(c) / parts.position_blocks,
-                more = positions_of(c) % parts.position_blocks;
-  const int64_t first = block * each + smaller(block, more), count = each + (block < more);
+  // Blocks that are as large as each other, but for one unit.
+  const int64_t each = parts.units(c) / parts.position_blocks,
+                more = parts.units(c) % parts.position_blocks;
+  const int64_t first = (block * each + smaller(block, more)) * parts.unit,
+                count = (each + (block < more)) * parts.unit;
   const int64_t panel = rest % parts.column_blocks * (kIntPartColumns / kIntPanel),
                 column = panel_begin(c, panel), group = rest / parts.column_blocks;
   const bool is_unsigned = c.input_dtype == HUSK_U8;

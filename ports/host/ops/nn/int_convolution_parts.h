@@ -20,13 +20,14 @@ namespace {
 constexpr int64_t kIntSlice = 2304;  // bytes of a row that are multiplied at a time
 constexpr int64_t kIntSlicePitch = kIntSlice + 64;
 constexpr int64_t kLanes = kLaneCount<float>;
-// Rows and panels whose sums are in registers.
+// Rows and panels whose sums are in registers. A tile of one panel can be longer, so that it has
+// enough sums for instructions not to wait for each other.
 #if HUSK_VECTOR_BYTES == 64
-constexpr int kIntTileRows = 6, kIntTilePanels = 4;
+constexpr int kIntTileRows = 6, kIntTilePanels = 4, kIntLongTileRows = 12;
 #elif HUSK_VECTOR_BYTES == 32 || defined(__aarch64__)
-constexpr int kIntTileRows = 4, kIntTilePanels = 1;
+constexpr int kIntTileRows = 4, kIntTilePanels = 1, kIntLongTileRows = kIntTileRows;
 #else
-constexpr int kIntTileRows = 2, kIntTilePanels = 1;
+constexpr int kIntTileRows = 2, kIntTilePanels = 1, kIntLongTileRows = kIntTileRows;
 #endif
 
 typedef uint8_t CodeLanes __attribute__((vector_size(HUSK_VECTOR_BYTES / 4)));
@@ -34,6 +35,7 @@ typedef int8_t SignedLanes __attribute__((vector_size(HUSK_VECTOR_BYTES / 4)));
 
 typedef uint8_t ByteVector __attribute__((vector_size(HUSK_VECTOR_BYTES)));
 typedef uint8_t ByteVector16 __attribute__((vector_size(16)));
+typedef uint8_t ByteVector32 __attribute__((vector_size(32)));
 typedef int16_t ShortLanes __attribute__((vector_size(HUSK_VECTOR_BYTES / 2)));
 
 // ---- vectors of codes ----
@@ -122,6 +124,21 @@ inline ByteVector in_order(ByteVector codes) {
 #endif
 }
 
+#if defined(__AVX512F__)
+// The same for the vectors of two positions, which have 32 channels each in the order of
+// interleave().
+inline ByteVector pair_in_order(ByteVector codes) {
+  const __m512i order = _mm512_setr_epi32(0, 8, 1, 9, 4, 12, 5, 13, 2, 10, 3, 11, 6, 14, 7, 15);
+  return bits_as<ByteVector>(
+      _mm512_maskz_permutexvar_epi32(0xffff, order, bits_as<__m512i>(codes)));
+}
+inline ByteVector32 half(ByteVector codes, int i) {
+  ByteVector32 some;
+  __builtin_memcpy(&some, reinterpret_cast<const uint8_t*>(&codes) + i * sizeof some, sizeof some);
+  return some;
+}
+#endif
+
 // The first to the fourth quarter of a vector.
 inline CodeLanes quarter(ByteVector codes, int i) {
 #if defined(__AVX2__) && !defined(__AVX512F__)
@@ -160,6 +177,7 @@ inline ByteVector at_least(ByteVector low, ByteVector codes) {
   }
 HUSK_INTERLEAVE(ByteVector16, __m128i, _mm)
 #if defined(__AVX512F__)
+HUSK_INTERLEAVE(ByteVector32, __m256i, _mm256)
 HUSK_INTERLEAVE(ByteVector, __m512i, _mm512)
 #elif defined(__AVX2__)
 HUSK_INTERLEAVE(ByteVector, __m256i, _mm256)

@@ -192,6 +192,21 @@ __attribute__((noinline)) void finish_numbers(const IntPart& p, const SimpleResu
   }
 }
 
+// How many positions have adjacent results of `count` columns that fill a vector of codes together.
+inline int64_t positions_together(const IntConvolution& c, int64_t rows, int64_t count,
+                                  int64_t pitch) {
+  const auto are_adjacent = [&](const ImageStrides& s) {
+    const int64_t line = c.positions[1] * count;
+    return s.axis[1] == count && s.axis[0] == line && s.image == c.positions[0] * line;
+  };
+  const int64_t together = 4 * kLanes / count;
+  const bool fills = together > 1 && together <= rows && count % kLanes == 0 &&
+                     count * together == 4 * kLanes && pitch == count;
+  return fills && are_adjacent(c.out_strides) && (!c.residual || are_adjacent(c.residual_strides))
+             ? together
+             : 1;
+}
+
 // Writes the results of `rows` positions, whose sums lie `pitch` apart, for `count` columns. The
 // last vector of columns overlaps the one before it, if there is one.
 inline void finish(const IntPart& p, const SimpleResults& results, int64_t row, int64_t rows,
@@ -208,15 +223,18 @@ inline void finish(const IntPart& p, const SimpleResults& results, int64_t row, 
   auto* const out = static_cast<uint8_t*>(c.out) + channel;
   const bool adds = c.residual != nullptr;
   const auto* const residual = static_cast<const uint8_t*>(c.residual) + (adds ? channel : 0);
+  const int64_t together = positions_together(c, rows, count, pitch);
   int64_t j = 0;
-  for (; j + 4 * kLanes <= count; j += 4 * kLanes) {
+  for (; j + 4 * kLanes <= count * together; j += 4 * kLanes) {
     Vector<float> scales[4], bias[4];
     HUSK_UNROLL
     for (int i = 0; i < 4; ++i) {
-      scales[i] = load(b.scales + column + j + i * kLanes);
-      bias[i] = load(b.bias + column + j + i * kLanes);
+      const int64_t at = column + (j + i * kLanes) % count;
+      scales[i] = load(b.scales + at);
+      bias[i] = load(b.bias + at);
     }
-    for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t next = 0; next < rows; next += together) {
+      const int64_t r = smaller(next, rows - together);
       Vector<float> v[4];
       HUSK_UNROLL
       for (int i = 0; i < 4; ++i) {
@@ -230,16 +248,22 @@ inline void finish(const IntPart& p, const SimpleResults& results, int64_t row, 
   for (; j < count; j += kLanes) {
     const int64_t lanes = smaller(kLanes, count), at = smaller(j, count - lanes);
     const Vector<float> scales = load(b.scales + column + at), bias = load(b.bias + column + at);
-    for (int64_t first = 0; first < rows; first += 4) {
+    // Four rows at a time, the last of which may overlap those before; or else one by one.
+    const int64_t step = rows >= 4 ? 1 : 0, each = rows >= 4 ? 4 : 1;
+    for (int64_t next = 0; next < rows; next += each) {
+      const int64_t first = smaller(next, rows - each);
+      const int32_t* from = sums + first * pitch + at;
       Vector<float> v[4];
+      HUSK_UNROLL
+      for (int i = 0; i < 4; ++i) v[i] = scaled(load_ints(from + i * step * pitch), scales, bias);
+      if (adds) {
+        HUSK_UNROLL
+        for (int i = 0; i < 4; ++i)
+          v[i] += results.residual(residual + b.residual[row + first + i * step] + at, lanes);
+      }
       uint8_t* to[4];
       HUSK_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        const int64_t r = smaller(first + i, rows - 1);
-        v[i] = scaled(load_ints(sums + r * pitch + at), scales, bias);
-        if (adds) v[i] += results.residual(residual + b.residual[row + r] + at, lanes);
-        to[i] = out + b.out[row + r] + at;
-      }
+      for (int i = 0; i < 4; ++i) to[i] = out + b.out[row + first + i * step] + at;
       results.store(v, to, lanes);
     }
   }
