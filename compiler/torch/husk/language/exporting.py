@@ -193,9 +193,9 @@ def decoder_of(
     right = model(input_ids=probe[None], use_cache=False).logits[0, -1].float()
   shown = pictures.probe(model, seen, max_tokens) if seen is not None else None
   with contextlib.ExitStack() as stack:
-    stack.enter_context(hooks.used_by(model))
+    attends = stack.enter_context(hooks.used_by(model, may_attend=True))
     found = stack.enter_context(lora.attached(model, wanted)) if wanted else None
-    with _refusals(kind):
+    with _refusals(model, attends):
       module = (
         lora.AdaptedDecoder(model, slots, max_tokens, cache_dtype, wanted, found, pages)
         if wanted and found
@@ -226,23 +226,28 @@ def _with_encoder(
 ) -> Iterator[encoders.EncoderDecoder]:
   right = encoders.probe(model, encoder, tokens)
   with hooks.used_by(model), encoders.used_by(model):
-    with _refusals(model.config.model_type):
+    with _refusals(model):
       module = encoders.EncoderDecoder(model, slots, max_tokens, cache_dtype, encoder, pages).eval()
       encoders.check(module, right, exact_cache=cache_dtype is None)
     yield module
 
 
 @contextlib.contextmanager
-def _refusals(kind: str) -> Iterator[None]:
+def _refusals(model: Any, attends: bool = False) -> Iterator[None]:
   """Whatever code of a model does with a cache that is not one of transformers' own makes it
-  Unsupported. States have other names in older versions."""
+  Unsupported. States have other names in older versions. `attends`: whether the model computes
+  attention by itself."""
   try:
     yield
-  except (Unsupported, MemoryError):
+  except MemoryError:
     raise
   except Exception as error:
+    if attends:
+      raise hooks.attends_by_itself(model) from error
+    if isinstance(error, Unsupported):
+      raise
     raise Unsupported(
-      f"the architecture {kind!r} does not run with Husk's cache "
+      f"the architecture {model.config.model_type!r} does not run with Husk's cache "
       f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''})",
       remedy=f"{decoder.REMEDY}; models with states were tried with transformers {_OF_STATES}",
     ) from error
