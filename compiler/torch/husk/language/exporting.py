@@ -19,7 +19,7 @@ from ..options import Options, Path, merged
 from ..quantized import GgufFile
 from ..quantized import load as load_checkpoint
 from . import adapters as lora
-from . import attachments, caches, decoder, encoders, hooks, paging, sampling, steps
+from . import attachments, caches, decoder, encoders, hooks, paging, rotary, sampling, steps
 from . import images as pictures
 
 _OF_STATES = "5.24"  # the version with which they were tried
@@ -189,10 +189,11 @@ def decoder_of(
     with _with_encoder(model, slots, max_tokens, cache_dtype, encoder, probe, pages) as paired:
       yield paired
     return
-  with torch.no_grad():
-    right = model(input_ids=probe[None], use_cache=False).logits[0, -1].float()
-  shown = pictures.probe(model, seen, max_tokens) if seen is not None else None
   with contextlib.ExitStack() as stack:
+    stack.enter_context(rotary.chosen(model, max_tokens))
+    with torch.no_grad():
+      right = model(input_ids=probe[None], use_cache=False).logits[0, -1].float()
+    shown = pictures.probe(model, seen, max_tokens) if seen is not None else None
     attends = stack.enter_context(hooks.used_by(model, may_attend=True))
     found = stack.enter_context(lora.attached(model, wanted)) if wanted else None
     with _refusals(model, attends):
