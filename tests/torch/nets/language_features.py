@@ -6,12 +6,12 @@ against the same functions in eager mode.
         [--set FIELD=JSON]...
 
 Needs transformers. An architecture is one of language_models.py, of which --set changes fields. Its
-model, with random weights, is exported with all features that it may have. With --quantize the
-model in eager mode is what `husk.quantized.load` makes of its checkpoint. A series of calls of
-`prefill`, `decode`, `single`, `verify`, `copy` and `embed` in several slots, with adapters of
-random numbers, gives logits that differ from those in eager mode by --most of the largest one at
-most. With caches of floats, texts of `husk.text` are compared with those of transformers'
-`generate`, too. The exit status is 1 if something differs or an exception is raised."""
+model, with random weights, is exported with `copy` and `single`, and with `verify` and `embed` if
+it may have them. With --quantize the model in eager mode is what `husk.quantized.load` makes of its
+checkpoint. A series of calls in several slots, with adapters of random numbers, gives logits that
+differ from those in eager mode by --most of the largest one at most. With caches of floats, texts
+of `husk.text` are compared with those of transformers' `generate`, too. The exit status is 1 if
+something differs or an exception is raised."""
 
 import argparse
 import contextlib
@@ -31,6 +31,7 @@ import compared  # noqa: E402
 import husk  # noqa: E402
 import language_models as models  # noqa: E402
 from husk.language import adapters, caches, exporting, paging  # noqa: E402
+from husk.quantized import operator, schemes  # noqa: E402
 from husk.text import adapters as written  # noqa: E402
 
 MOST, RANK, TOKENS = 200, 4, 24
@@ -143,6 +144,21 @@ def fill(module, folder):
     (folder / str(number) / "adapter_config.json").write_text(json.dumps(config))
 
 
+def round_floats(model, name):
+  """Gives the layers whose weights are floats, such as a head that is tied to an embedding of
+  another kind, the numbers of the codes that an export makes of them."""
+  for module in model.modules():
+    weight = getattr(module, "weight", None)
+    if not isinstance(module, (torch.nn.Linear, torch.nn.Embedding)) or weight is None:
+      continue
+    if weight.numel() < schemes.LEAST_ELEMENTS or hasattr(weight, "rounded"):
+      continue
+    codes = schemes.by_rows(schemes.SCHEMES[name], "weight", weight.data)
+    parts = codes.codes, codes.scales, codes.zeros, codes.values, codes.bits, codes.group
+    weight.data.copy_(operator.numbers(*parts))
+    weight.rounded = True
+
+
 def prompts(vocabulary):
   random = torch.Generator().manual_seed(1)
   return [torch.randint(3, vocabulary, (n,), generator=random).tolist() for n in (1, 2, 70, 150)]
@@ -159,6 +175,7 @@ def compare(name, options, folder):
   if options.quantize:
     model.save_pretrained(folder / "checkpoint")
     right = husk.quantized.load(folder / "checkpoint", quantize=options.quantize, dtype=dtype)
+    round_floats(right, options.quantize)
   has_base = getattr(model, "base_model", model) is not model
   kind = caches.KINDS[options.cache] if options.cache else None
   wanted = adapters.chosen(options.adapters, RANK, models.TARGETS.get(name))
@@ -166,7 +183,7 @@ def compare(name, options, folder):
     right, options.slots, MOST, kind, wanted, pages=options.pages
   ) as module:
     has_states = module.has_states
-    features = [*exporting.DEFAULT_FEATURES]
+    features = ["copy", "single"]
     features += [*(() if has_states else ("verify",)), *(("embed",) if has_base else ())]
     if wanted:
       fill(module, folder)

@@ -357,11 +357,13 @@ def _check_sizes(max_tokens: int, slots: int, limit: int | None, kind: str) -> N
 
 def _check_pages(pages: int, max_tokens: int, slots: int, kind: str) -> None:
   least = paging.least(max_tokens, slots)
-  if pages < least:
+  if pages * steps.PAGE < max_tokens:
     raise ValueError(
       f"pages={pages}: a sequence of this {kind} may have {max_tokens} tokens, and a page has "
       f"{steps.PAGE}: give at least {least} pages, or fewer max_tokens"
     )
+  if pages < least:
+    raise ValueError(f"pages={pages}: a file of {slots} slots has at least {least} pages")
 
 
 def _chosen(features: Iterable[str]) -> set[str]:
