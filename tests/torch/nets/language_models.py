@@ -267,6 +267,19 @@ ARCHITECTURES = {
     "mamba_ngroups": 2,
     "n_mamba_heads": 8,
   },
+  # Those with rotary frequencies that belong to the length of a text.
+  "llama:dynamic": {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}},
+  "phi3:longrope": {
+    "initializer_range": 0.1,
+    "original_max_position_embeddings": MOST,
+    "rope_parameters": {
+      "rope_type": "longrope",
+      "rope_theta": 1e4,
+      "short_factor": [1.0] * 8,
+      "long_factor": [1.5 + k / 2 for k in range(8)],
+      "original_max_position_embeddings": MOST,
+    },
+  },
   # Those that compute attention by themselves, or take a mask for positions.
   "biogpt": {},
   "bloom": {"vocab_size": VOCABULARY, "hidden_size": 64, "n_head": 4, "n_layer": 2},

@@ -20,7 +20,7 @@ _WIDE = 1024  # positions that the comparison lets a step read at most
 _ROUNDED_TOLERANCE = 0.15
 REMEDY = (
   "husk.language.export takes decoders of text, with an encoder or without, that keep keys, values "
-  "and states in the cache of transformers"
+  "and states in the cache of transformers; husk.export takes others with a wrapper of your own"
 )
 # The kinds of layers that keep nothing, as configurations of models call them.
 _WITHOUT = ("mlp", "moe")
