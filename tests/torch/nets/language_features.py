@@ -3,7 +3,7 @@ against the same functions in eager mode.
 
     python tests/torch/nets/language_features.py ARCHITECTURE... [--quantize int4] [--cache int8]
         [--pages 12] [--adapters 2] [--dtype bfloat16] [--slots 3] [--target host:avx2]
-        [--set FIELD=JSON]...
+        [--folders] [--set FIELD=JSON]...
 
 Needs transformers. An architecture is one of language_models.py, of which --set changes fields. Its
 model, with random weights, is exported with `copy` and `single`, and with `verify` and `embed` if
@@ -14,7 +14,6 @@ of `husk.text` are compared with those of transformers' `generate`, too. The exi
 something differs or an exception is raised."""
 
 import argparse
-import contextlib
 import json
 import logging
 import pathlib
@@ -284,7 +283,7 @@ def main():
   logging.getLogger("transformers").setLevel(logging.ERROR)
 
   def one(name):
-    with tempfile.TemporaryDirectory() as folder, contextlib.suppress(KeyboardInterrupt):
+    with tempfile.TemporaryDirectory() as folder:
       return compare(name, options, pathlib.Path(folder))
 
   return compared.each(options.names, one)

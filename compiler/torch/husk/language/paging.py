@@ -13,7 +13,6 @@ import torch
 from ..exporter import Function
 from .steps import PAGE
 
-
 # The pages of the example for `copy_page`. Neither is 0 or 1, which torch takes for constants.
 _SOURCE, _COPY = 2, 3
 
