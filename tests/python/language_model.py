@@ -20,6 +20,7 @@ class Config(types.SimpleNamespace):
 def stand_in():
   """The names of transformers that husk.language uses."""
   module, caches = types.ModuleType("transformers"), types.ModuleType("transformers.cache_utils")
+  masks = types.ModuleType("transformers.masking_utils")
 
   class Cache:
     def __init__(self, layers):
@@ -36,8 +37,21 @@ def stand_in():
   caches.Cache, caches.CacheLayerMixin = Cache, type("CacheLayerMixin", (abc.ABC,), {})
   module.AttentionInterface = type("AttentionInterface", (Table,), {"functions": {}})
   module.AttentionMaskInterface = type("AttentionMaskInterface", (Table,), {"functions": {}})
+  masks.ALL_MASK_ATTENTION_FUNCTIONS = {"eager": eager_mask, "sdpa": None}
   module.PreTrainedModel, module.cache_utils = torch.nn.Module, caches
-  return {"transformers": module, "transformers.cache_utils": caches}
+  module.masking_utils = masks
+  return {
+    "transformers": module,
+    "transformers.cache_utils": caches,
+    "transformers.masking_utils": masks,
+  }
+
+
+def eager_mask(q_length, kv_length, q_offset, mask_function, dtype, **others):
+  """The mask of transformers, for rows that are all at one place."""
+  queries = torch.arange(q_length)[:, None] + q_offset
+  seen = mask_function(0, 0, queries, torch.arange(kv_length))
+  return torch.where(seen, 0.0, torch.finfo(dtype).min)
 
 
 def turned(x, positions):

@@ -208,6 +208,26 @@ def test_what_pages_do_not_do_is_refused(monkeypatch, tmp_path):
   model, path = language_model.Decoder().eval(), tmp_path / "model.husk"
   with pytest.raises(ValueError, match="pages=2: .* may have 150 tokens, .* give at least 3 pages"):
     husk.language.export(model, path, max_tokens=150, pages=2)
+  for few in (1, 2):
+    with pytest.raises(ValueError, match=f"pages={few}: a file of 2 slots has at least 3 pages"):
+      husk.language.export(model, path, max_tokens=64, slots=2, pages=few)
+  with pytest.raises(ValueError, match="pages=0: .* may have 64 tokens, .* give at least 1 pages"):
+    husk.language.export(model, path, max_tokens=64, pages=0)
+
+
+def test_the_fewest_pages(monkeypatch, tmp_path):
+  """A file of two slots with three pages, of which `copy` copies one to another."""
+  for name, module in language_model.stand_in().items():
+    monkeypatch.setitem(sys.modules, name, module)
+  torch.manual_seed(0)
+  model, path = language_model.Decoder().eval(), tmp_path / "model.husk"
+  husk.language.export(model, path, max_tokens=70, slots=2, pages=3, targets=(host_target(),))
+  loaded = husk.text.load(path, threads=1)
+  requests = [loaded.submit(prompt, max_new_tokens=20) for prompt in ([5], list(range(60)))]
+  loaded.run()
+  for request in requests:
+    right = language_model.continued(model, request.prompt, min(20, 71 - len(request.prompt)))
+    assert request.tokens == right
 
 
 def test_the_command_takes_pages(monkeypatch, tmp_path):

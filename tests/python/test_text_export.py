@@ -97,6 +97,78 @@ def test_an_architecture_without_the_hooks_is_refused(monkeypatch, tmp_path, kin
     husk.language.export(kind().eval(), tmp_path / "model.husk", max_tokens=MOST)
 
 
+class AttendsToBiased(AttendsByItself):
+  """Computes attention by itself, of the cache and a mask of transformers. Scores have a bias that
+  grows with the position of a key (ALiBi), which comes from a mask of ones (BLOOM, Falcon)."""
+
+  def forward(self, input_ids, attention_mask=None, cache=None, logits_to_keep=0, **others):
+    past = 0 if cache is None else cache.layers[0].get_seq_length()
+    if attention_mask is None:
+      attention_mask = torch.ones(input_ids.shape[0], input_ids.shape[1] + past)
+    self.bias = 0.3 * attention_mask.cumsum(-1)[:, None, None]
+    return super().forward(input_ids, cache=cache, logits_to_keep=logits_to_keep)
+
+  def hidden(self, input_ids, position_ids=None, use_cache=None, cache=None):
+    import transformers
+
+    x, (rows, count) = self.embedding(input_ids), input_ids.shape
+    layer = None if cache is None else cache.layers[0]
+    mask = transformers.masking_utils.ALL_MASK_ATTENTION_FUNCTIONS["eager"](
+      batch_size=rows,
+      q_length=count,
+      kv_length=count if layer is None else layer.get_mask_sizes(count)[0],
+      q_offset=0 if layer is None else layer.get_seq_length(),
+      mask_function=lambda row, head, query, key: key <= query,
+      dtype=x.dtype,
+    )
+    for number in range(language_model.LAYERS):
+      sizes = (rows, count, -1, language_model.HEAD)
+      query = self.queries[number](x).view(sizes).transpose(1, 2)
+      keys, values = self.both[number](x).view(sizes).transpose(1, 2).chunk(2, dim=1)
+      if cache is not None:
+        keys, values = cache.update(keys, values, number)
+      each = language_model.HEADS // language_model.SHARED
+      keys, values = (one.repeat_interleave(each, dim=1) for one in (keys, values))
+      scores = self.scores(query @ keys.mT + self.bias)
+      weights = torch.softmax(scores + mask, dim=-1)
+      x = x + (weights @ values).transpose(1, 2).reshape(rows, count, -1)
+    return x
+
+  def scores(self, scores):
+    return scores
+
+
+class TakesTheLastKey(AttendsToBiased):
+  """Takes the last key for that of the token (GPT-Neo)."""
+
+  def scores(self, scores):
+    keys, queries = scores.shape[-1], scores.shape[-2]
+    window = torch.ones(keys, keys, dtype=torch.bool).triu(-2)[keys - queries :]
+    return scores.masked_fill(~window, torch.finfo(scores.dtype).min)
+
+
+def test_a_model_that_computes_attention_of_the_cache_by_itself(monkeypatch, tmp_path):
+  modules = language_model.stand_in()
+  for name, module in modules.items():
+    monkeypatch.setitem(sys.modules, name, module)
+  table = modules["transformers.masking_utils"].ALL_MASK_ATTENTION_FUNCTIONS
+  before, path = dict(table), tmp_path / "model.husk"
+  torch.manual_seed(0)
+  model = AttendsToBiased().eval()
+  husk.language.export(model, path, max_tokens=MOST, slots=SLOTS, targets=(host_target(),))
+  assert table == before
+  loaded = husk.text.load(path, threads=1)
+  prompts = [[5], [9, 4, 200], [7 * at % 263 for at in range(20)]]
+  requests = [loaded.submit(prompt, max_new_tokens=12) for prompt in prompts]
+  loaded.run()
+  right = [language_model.continued(model, prompt, 12) for prompt in prompts]
+  assert [request.tokens for request in requests] == right
+  reason = "'small' computes attention by itself: .* a wrapper of your own"
+  with pytest.raises(husk.Unsupported, match=reason):
+    husk.language.export(TakesTheLastKey().eval(), path, max_tokens=MOST)
+  assert table == before
+
+
 class DecidesByNumbers(language_model.Decoder):
   def hidden(self, input_ids, position_ids=None, use_cache=None, cache=None):
     x = super().hidden(input_ids, position_ids, use_cache, cache)

@@ -98,6 +98,8 @@ LINEAR = {
 # Configurations with other names of fields.
 GPT2 = {"vocab_size": VOCABULARY, "n_embd": 64, "n_head": 4, "n_layer": 2, "n_positions": 512}
 GPT2 |= {"bos_token_id": 1, "eos_token_id": 2, "rotary_dim": 8}
+FALCON = {**GPT2, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+# The configurations by the names of architectures; after a colon is that of a variant.
 ARCHITECTURES = {
   "apertus": {},
   "arcee": {},
@@ -206,14 +208,9 @@ ARCHITECTURES = {
     "ffn_config": {"hidden_size": 64, "ffn_hidden_size": 64, "moe_num_experts": 4, "moe_top_k": 2},
   },
   "dots1": {**EXPERTS, "n_shared_experts": 1},
-  "falcon": {
-    **GPT2,
-    "hidden_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_kv_heads": 2,
-    "new_decoder_architecture": True,
-  },
+  "falcon": {**FALCON, "num_kv_heads": 2, "new_decoder_architecture": True},
+  "falcon:alibi": {**FALCON, "multi_query": False, "alibi": True},
+  "falcon:multi_query": FALCON,
   "gemma3n_text": {
     **BOTH,
     "num_kv_shared_layers": 0,
@@ -270,9 +267,26 @@ ARCHITECTURES = {
     "mamba_ngroups": 2,
     "n_mamba_heads": 8,
   },
-  # Those that are refused by name.
+  # Those with rotary frequencies that belong to the length of a text.
+  "llama:dynamic": {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}},
+  "phi3:longrope": {
+    "initializer_range": 0.1,
+    "original_max_position_embeddings": MOST,
+    "rope_parameters": {
+      "rope_type": "longrope",
+      "rope_theta": 1e4,
+      "short_factor": [1.0] * 8,
+      "long_factor": [1.5 + k / 2 for k in range(8)],
+      "original_max_position_embeddings": MOST,
+    },
+  },
+  # Those that compute attention by themselves, or take a mask for positions.
+  "biogpt": {},
   "bloom": {"vocab_size": VOCABULARY, "hidden_size": 64, "n_head": 4, "n_layer": 2},
-  **dict.fromkeys(("biogpt", "cpmant", "deepseek_v4", "dory", "gpt_neox_japanese", "hrm_text"), {}),
+  "gpt_neox_japanese": {},
+  "opt": {**COMMON, "ffn_dim": 128, "word_embed_proj_dim": 64},
+  # Those that are refused by name.
+  **dict.fromkeys(("cpmant", "deepseek_v4", "dory", "hrm_text"), {}),
   **dict.fromkeys(("minimax", "mpt", "openai-gpt", "rwkv", "xglm"), {}),
   **dict.fromkeys(("axk2", "deepseek_v32", "dots3_note_text", "glm_moe_dsa"), LATENT),
   **dict.fromkeys(("hy_v4", "inkling_text"), EXPERTS),
@@ -283,7 +297,6 @@ ARCHITECTURES = {
     "attention_types": [[["global", "local"], 1]],
     "window_size": 16,
   },
-  "opt": {**COMMON, "ffn_dim": 128, "word_embed_proj_dim": 64},
   "recurrent_gemma": {},
   "zamba": {**STATES, "layers_block_type": ["mamba", "hybrid", "hybrid"]},
 }
@@ -302,7 +315,7 @@ def model_of(name):
   fields = ARCHITECTURES[name]
   if "n_layer" not in fields:
     fields = {**COMMON, **fields}
-  config = transformers.AutoConfig.for_model(name, **fields)
+  config = transformers.AutoConfig.for_model(name.partition(":")[0], **fields)
   model = transformers.AutoModelForCausalLM.from_config(config).eval()
   for weight in model.parameters():
     if not weight.any():  # routers of zeros choose among equal experts

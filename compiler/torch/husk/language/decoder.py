@@ -16,10 +16,11 @@ from . import caches, hooks, mixtures, paging, recurrences, states, steps
 # largest logit. Rounding alone stays below.
 _TOLERANCES = {torch.float32: 1e-3, torch.float64: 1e-6}
 _HALF_TOLERANCE = 6e-2
+_WIDE = 1024  # positions that the comparison lets a step read at most
 _ROUNDED_TOLERANCE = 0.15
 REMEDY = (
   "husk.language.export takes decoders of text, with an encoder or without, that keep keys, values "
-  "and states in the cache of transformers"
+  "and states in the cache of transformers; husk.export takes others with a wrapper of your own"
 )
 # The kinds of layers that keep nothing, as configurations of models call them.
 _WITHOUT = ("mlp", "moe")
@@ -70,6 +71,8 @@ class Decoder(torch.nn.Module):
 
   # The beginnings of the names of buffers with a row for each slot, which has no positions.
   whole_rows = states.KINDS
+  # The rows of the run that finds the shapes of the caches.
+  recorded_rows = 2
 
   def __init__(
     self,
@@ -84,6 +87,7 @@ class Decoder(torch.nn.Module):
     parameters = inspect.signature(type(model).forward).parameters
     self.cache_name = "cache" if "cache" in parameters else "past_key_values"
     self.takes_last = "logits_to_keep" in parameters
+    self.takes_mask, self._may_take_mask = False, "attention_mask" in parameters
     if self.cache_name not in parameters:
       raise no_decoder(model, "takes no cache of keys and values")
     self._step: Any = steps.PagedStep() if pages else steps.Step()
@@ -149,11 +153,18 @@ class Decoder(torch.nn.Module):
     empty = caches.Kept(torch.zeros(1, 0, 2, 0))
     layers = [Recording(self._step, empty, empty) for _ in range(self._layer_count())]
     step = self._step
-    step.positions = torch.arange(2, device=device)[None]
+    step.positions = torch.arange(2, device=device).expand(self.recorded_rows, 2)
     step.slots = torch.zeros_like(step.positions)
     step.span = 2
     with torch.no_grad():
-      logits = self._run(torch.zeros_like(step.positions), layers)
+      try:
+        logits = self._run(torch.zeros_like(step.positions), layers)
+      except TypeError:
+        # The model makes a mask of so many tokens as were before, which are not one number here.
+        if not self._may_take_mask:
+          raise
+        self.takes_mask = True
+        logits = self._run(torch.zeros_like(step.positions), layers)
     self.vocabulary = int(logits.shape[-1])
     if not any(layer.shapes or layer.states for layer in layers):
       raise no_decoder(self.model, "keeps nothing in its cache")
@@ -192,7 +203,11 @@ class Decoder(torch.nn.Module):
 
   def _inputs(self, tokens: torch.Tensor) -> dict[str, Any]:
     """What the model takes for the tokens of a call."""
-    return {"input_ids": tokens, "position_ids": self._step.positions}
+    result = {"input_ids": tokens, "position_ids": self._step.positions}
+    if self.takes_mask:  # by which each key counts, and none has to be made
+      sizes = tokens.shape[0], self._step.span
+      result["attention_mask"] = torch.ones(sizes, dtype=torch.int64, device=tokens.device)
+    return result
 
   def _kept(self, name: str) -> caches.Kept:
     numbers = getattr(self, name, None)
@@ -365,9 +380,11 @@ def check(
 ) -> None:
   """Compares the decoder with `right`, the logits of the model as it is after the last of `tokens`
   (int64[n]). The tokens are taken in two chunks and one by one, in a slot that is not the first if
-  there are several. The caches are zeros afterwards."""
+  there are several. The last call reads positions, too, that no token has yet, since some models
+  take the last position that is read for that of the token. The caches are zeros afterwards."""
   count, slot = len(tokens), decoder.slots - 1
   split, single = count // 2, count - 2
+  wide = min(decoder.max_tokens, _WIDE)
   functions = decoder.by_slots()
   with torch.no_grad():
     # A sequence must not see what the slot has of another one.
@@ -379,7 +396,7 @@ def check(
       row = torch.zeros(decoder.slots, dtype=torch.int64, device=tokens.device)
       positions = row.clone()
       row[slot], positions[slot] = tokens[at], at
-      _, found = functions.decode(row, positions, at + 1)
+      _, found = functions.decode(row, positions, wide if at == count - 1 else at + 1)
       logits = found[slot]
     for buffer in decoder.buffers(recurse=False):
       buffer.zero_()

@@ -165,6 +165,7 @@ class EncoderDecoder(decoder.Decoder):
   of the first `source_lengths` positions of a slot count."""
 
   whole_rows = (*decoder.Decoder.whole_rows, "cross_", "source_")
+  recorded_rows = 1  # as the result of the encoder
 
   def __init__(
     self,

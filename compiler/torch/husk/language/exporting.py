@@ -19,7 +19,7 @@ from ..options import Options, Path, merged
 from ..quantized import GgufFile
 from ..quantized import load as load_checkpoint
 from . import adapters as lora
-from . import attachments, caches, decoder, encoders, hooks, paging, sampling, steps
+from . import attachments, caches, decoder, encoders, hooks, paging, rotary, sampling, steps
 from . import images as pictures
 
 _OF_STATES = "5.24"  # the version with which they were tried
@@ -189,13 +189,14 @@ def decoder_of(
     with _with_encoder(model, slots, max_tokens, cache_dtype, encoder, probe, pages) as paired:
       yield paired
     return
-  with torch.no_grad():
-    right = model(input_ids=probe[None], use_cache=False).logits[0, -1].float()
-  shown = pictures.probe(model, seen, max_tokens) if seen is not None else None
   with contextlib.ExitStack() as stack:
-    stack.enter_context(hooks.used_by(model))
+    stack.enter_context(rotary.chosen(model, max_tokens))
+    with torch.no_grad():
+      right = model(input_ids=probe[None], use_cache=False).logits[0, -1].float()
+    shown = pictures.probe(model, seen, max_tokens) if seen is not None else None
+    attends = stack.enter_context(hooks.used_by(model, may_attend=True))
     found = stack.enter_context(lora.attached(model, wanted)) if wanted else None
-    with _refusals(kind):
+    with _refusals(model, attends):
       module = (
         lora.AdaptedDecoder(model, slots, max_tokens, cache_dtype, wanted, found, pages)
         if wanted and found
@@ -226,23 +227,28 @@ def _with_encoder(
 ) -> Iterator[encoders.EncoderDecoder]:
   right = encoders.probe(model, encoder, tokens)
   with hooks.used_by(model), encoders.used_by(model):
-    with _refusals(model.config.model_type):
+    with _refusals(model):
       module = encoders.EncoderDecoder(model, slots, max_tokens, cache_dtype, encoder, pages).eval()
       encoders.check(module, right, exact_cache=cache_dtype is None)
     yield module
 
 
 @contextlib.contextmanager
-def _refusals(kind: str) -> Iterator[None]:
+def _refusals(model: Any, attends: bool = False) -> Iterator[None]:
   """Whatever code of a model does with a cache that is not one of transformers' own makes it
-  Unsupported. States have other names in older versions."""
+  Unsupported. States have other names in older versions. `attends`: whether the model computes
+  attention by itself."""
   try:
     yield
-  except (Unsupported, MemoryError):
+  except MemoryError:
     raise
   except Exception as error:
+    if attends:
+      raise hooks.attends_by_itself(model) from error
+    if isinstance(error, Unsupported):
+      raise
     raise Unsupported(
-      f"the architecture {kind!r} does not run with Husk's cache "
+      f"the architecture {model.config.model_type!r} does not run with Husk's cache "
       f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''})",
       remedy=f"{decoder.REMEDY}; models with states were tried with transformers {_OF_STATES}",
     ) from error
@@ -351,11 +357,13 @@ def _check_sizes(max_tokens: int, slots: int, limit: int | None, kind: str) -> N
 
 def _check_pages(pages: int, max_tokens: int, slots: int, kind: str) -> None:
   least = paging.least(max_tokens, slots)
-  if pages < least:
+  if pages * steps.PAGE < max_tokens:
     raise ValueError(
       f"pages={pages}: a sequence of this {kind} may have {max_tokens} tokens, and a page has "
       f"{steps.PAGE}: give at least {least} pages, or fewer max_tokens"
     )
+  if pages < least:
+    raise ValueError(f"pages={pages}: a file of {slots} slots has at least {least} pages")
 
 
 def _chosen(features: Iterable[str]) -> set[str]:

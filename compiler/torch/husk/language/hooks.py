@@ -103,6 +103,12 @@ def mask(
   return seen.expand(batch_size, 1, q_length, kv_length)
 
 
+def added_mask(*inputs: Any, dtype: torch.dtype = torch.float32, **others: Any) -> Any:
+  """`mask` as numbers that are added to scores."""
+  seen = mask(*inputs, **others)
+  return None if seen is None else torch.where(seen, 0.0, torch.finfo(dtype).min).to(dtype)
+
+
 def register() -> None:
   """Puts the hooks into the tables of transformers."""
   from transformers import (  # pyright: ignore[reportMissingImports]
@@ -119,22 +125,43 @@ def register() -> None:
 
 
 @contextlib.contextmanager
-def used_by(model: Any) -> Iterator[None]:
-  """Lets a model use the hooks while open."""
+def used_by(model: Any, may_attend: bool = False) -> Iterator[bool]:
+  """Lets a model use the hooks while open. With `may_attend` it may also compute attention by
+  itself, of what the cache returns and with the masks of this module. Yields whether it does."""
   register()
   before = getattr(model.config, _USED)
   model.set_attn_implementation(NAME)
-  if getattr(model.config, _USED) != NAME:
-    raise Unsupported(
-      f"the architecture {model.config.model_type!r} computes attention by itself",
-      remedy="its code in transformers has no hook for attention (AttentionInterface), so it "
-      "cannot be exported as a language model; husk.export takes it with a wrapper of your own",
-    )
+  attends = getattr(model.config, _USED) != NAME
+  if attends and not may_attend:
+    raise attends_by_itself(model)
   try:
-    with recurrences.used_by(model):
-      yield
+    with recurrences.used_by(model), _own_masks() if attends else contextlib.nullcontext():
+      yield attends
   finally:
     model.set_attn_implementation(before)
+
+
+@contextlib.contextmanager
+def _own_masks() -> Iterator[None]:
+  """While open, the masks of transformers' own implementations are those of this module."""
+  from transformers import masking_utils  # pyright: ignore[reportMissingImports]
+
+  table, masks = masking_utils.ALL_MASK_ATTENTION_FUNCTIONS, {"eager": added_mask, "sdpa": mask}
+  before = {name: table[name] for name in masks}
+  try:
+    table.update(masks)
+    yield
+  finally:
+    table.update(before)
+
+
+def attends_by_itself(model: Any) -> Unsupported:
+  return Unsupported(
+    f"the architecture {model.config.model_type!r} computes attention by itself",
+    remedy="its code in transformers has no hook for attention (AttentionInterface), and does not "
+    "compute it of any cache and mask alone, so it cannot be exported as a language model; "
+    "husk.export takes it with a wrapper of your own",
+  )
 
 
 class SlotLayer:

@@ -13,10 +13,14 @@ import torch
 from ..exporter import Function
 from .steps import PAGE
 
+# The pages of the example for `copy_page`. Neither is 0 or 1, which torch takes for constants.
+_SOURCE, _COPY = 2, 3
+
 
 def least(max_tokens: int, slots: int) -> int:
-  """The fewest pages that a file may have: those of one sequence of `max_tokens` tokens."""
-  return max(-(-max_tokens // PAGE), min(slots, 2))
+  """The fewest pages that a file may have: those of one sequence of `max_tokens` tokens, and with
+  several slots those of the example for `copy_page`."""
+  return max(-(-max_tokens // PAGE), _COPY if slots > 1 else 1)
 
 
 def described(module: Any) -> dict[str, int]:
@@ -45,7 +49,7 @@ def with_tables(module: Any, functions: Mapping[str, Function]) -> dict[str, Fun
     )
   if "copy" in functions:
     auto = torch.export.Dim.AUTO
-    numbers: dict[str, Any] = {"source": 2, "page": 3}
+    numbers: dict[str, Any] = {"source": _SOURCE, "page": _COPY}
     if module.has_rows:
       numbers |= {"from_slot": 1, "slot": min(2, module.slots - 1)}
     result["copy"] = Function(
