@@ -37,6 +37,33 @@ bool subtract_row(const Matrix<T>& to, int64_t i, const Matrix<T>& from, int64_t
                     [&](int64_t j) { to(i, first + j) -= factor * from(k, first + j); });
 }
 
+// Subtracts a(i, k) times row k of m from each row i in [begin, end), from column `first` on, row
+// by row or column by column, whichever has its elements closer together. A factor of 0 changes
+// nothing, whatever the row has. Returns false if the call is to end.
+template <class T>
+bool subtract_products(const Matrix<T>& m, const Matrix<T>& a, int64_t k, int64_t begin,
+                       int64_t end, int64_t first) {
+  const T zero = from_real<T>(0);
+  if (m.row >= m.column)
+    return each_index_while(m.cancellation, end - begin, [&](int64_t after) {
+      const T factor = a(begin + after, k);
+      return factor == zero || subtract_row(m, begin + after, m, k, factor, first);
+    });
+  return each_index_while(m.cancellation, m.columns - first, [&](int64_t after) {
+    const T value = m(k, first + after);
+    T* const to = &m(begin, first + after);
+    const T* const factors = &a(begin, k);
+    if (m.row == 1 && a.row == 1)
+      return each_index(m.cancellation, end - begin, [&](int64_t i) {
+        to[i] -= factors[i] == zero ? zero : factors[i] * value;
+      });
+    return each_index(m.cancellation, end - begin, [&](int64_t i) {
+      const T factor = factors[i * a.row];
+      if (!(factor == zero)) to[i * m.row] -= factor * value;
+    });
+  });
+}
+
 // Replaces m by its LU factors. Pivots are row numbers counted from 1, as in LAPACK. Returns the
 // number of the first zero pivot, counted from 1, or 0. If the call is to end, the pivots are
 // undefined.
@@ -52,11 +79,10 @@ int32_t factor_lu(const Matrix<T>& m, int32_t* pivots, int64_t pivots_stride, bo
       if (info == 0) info = static_cast<int32_t>(k + 1);
       return;
     }
-    each_index_while(m.cancellation, m.rows - k - 1, [&](int64_t below) {
-      const int64_t i = k + 1 + below;
-      const T factor = m(i, k) /= m(k, k);
-      return factor == from_real<T>(0) || subtract_row(m, i, m, k, factor, k + 1);
-    });
+    if (k + 1 == m.rows) return;
+    each_index(m.cancellation, m.rows - k - 1,
+               [&](int64_t below) { m(k + 1 + below, k) /= m(k, k); });
+    subtract_products(m, m, k, k + 1, m.rows, k + 1);
   });
   return info;
 }
@@ -67,10 +93,8 @@ void solve_triangle(const Matrix<T>& a, const Matrix<T>& x, bool upper, bool uni
   each_index_while(x.cancellation, a.rows, [&](int64_t step) {
     const int64_t k = upper ? a.rows - 1 - step : step, first = upper ? 0 : k + 1;
     each_index(x.cancellation, unit ? 0 : x.columns, [&](int64_t j) { x(k, j) /= a(k, k); });
-    return each_index_while(x.cancellation, (upper ? k : a.rows) - first, [&](int64_t after) {
-      const int64_t i = first + after;
-      return a(i, k) == from_real<T>(0) || subtract_row(x, i, x, k, a(i, k), 0);
-    });
+    const int64_t end = upper ? k : a.rows;
+    return first == end || subtract_products(x, a, k, first, end, 0);
   });
 }
 
