@@ -285,22 +285,30 @@ husk_status husk_engine_properties(const husk_engine* engine, husk_port_properti
   return HUSK_OK;
 }
 
-static husk_status allocate_memory(husk_engine* engine, decltype(husk_port::alloc) function,
-                                   uint64_t bytes, void** memory, husk_error* error) {
+// Allocates memory of the device, or memory of the host for copies in the order of a stream.
+static husk_status allocate_memory(husk_engine* engine, bool on_host, uint64_t bytes, void** memory,
+                                   husk_error* error) {
+  if (!engine || !memory)
+    return null_argument(error, on_host ? "engine_alloc_host" : "engine_alloc");
+  *memory = nullptr;
+  const bool is_beside = on_host && engine->has_host_memory();
+  if (on_host && !is_beside && !engine->properties.host_memory)
+    return husk_status(fail(error, HUSK_UNSUPPORTED,
+                            "port '%s' has no alloc_host: call husk_engine_download",
+                            engine->port->name));
   if (bytes > kLargestAllocation)
     return husk_status(fail(error, HUSK_OUT_OF_MEMORY, "no device has %llu bytes",
                             static_cast<unsigned long long>(bytes)));
   ErrorScratch scratch;
-  const husk_status status = function(engine->device, bytes, memory, scratch.of(error));
+  const auto allocate = is_beside ? engine->port->alloc_host : engine->port->alloc;
+  const husk_status status = allocate(engine->device, bytes, memory, scratch.of(error));
   if (status != HUSK_OK) *memory = nullptr;
   return status;
 }
 
 husk_status husk_engine_alloc(husk_engine* engine, uint64_t bytes, void** memory,
                               husk_error* error) {
-  if (!engine || !memory) return null_argument(error, "engine_alloc");
-  *memory = nullptr;
-  return allocate_memory(engine, engine->port->alloc, bytes, memory, error);
+  return allocate_memory(engine, false, bytes, memory, error);
 }
 
 void husk_engine_free(husk_engine* engine, void* memory) {
@@ -318,32 +326,29 @@ void husk_engine_stream_destroy(husk_engine* engine, void* stream) {
   if (engine && stream) engine->port->stream_destroy(engine->device, stream);
 }
 
+// Calls a function of the port that copies bytes.
+static husk_status copy_bytes(const char* name, decltype(husk_port::copy) husk_port::*function,
+                              husk_engine* engine, void* stream, void* to, const void* from,
+                              uint64_t bytes, husk_error* error) {
+  if (!engine || (bytes && (!to || !from))) return null_argument(error, name);
+  ErrorScratch scratch;
+  return (engine->port->*function)(engine->device, stream, to, from, bytes, scratch.of(error));
+}
+
 husk_status husk_engine_upload(husk_engine* engine, void* stream, void* to, const void* from,
                                uint64_t bytes, husk_error* error) {
-  if (!engine || (bytes && (!to || !from))) return null_argument(error, "engine_upload");
-  ErrorScratch scratch;
-  return engine->port->upload(engine->device, stream, to, from, bytes, scratch.of(error));
+  return copy_bytes("engine_upload", &husk_port::upload, engine, stream, to, from, bytes, error);
 }
 
 husk_status husk_engine_download(husk_engine* engine, void* stream, void* to, const void* from,
                                  uint64_t bytes, husk_error* error) {
-  if (!engine || (bytes && (!to || !from))) return null_argument(error, "engine_download");
-  ErrorScratch scratch;
-  return engine->port->download(engine->device, stream, to, from, bytes, scratch.of(error));
+  return copy_bytes("engine_download", &husk_port::download, engine, stream, to, from, bytes,
+                    error);
 }
 
 husk_status husk_engine_alloc_host(husk_engine* engine, uint64_t bytes, void** memory,
                                    husk_error* error) {
-  if (!engine || !memory) return null_argument(error, "engine_alloc_host");
-  *memory = nullptr;
-  const bool is_beside = engine->has_host_memory();
-  if (!is_beside && !engine->properties.host_memory)
-    return husk_status(fail(error, HUSK_UNSUPPORTED,
-                            "port '%s' has no host memory for copies in the order of a stream "
-                            "(husk_port.alloc_host): call husk_engine_download",
-                            engine->port->name));
-  return allocate_memory(engine, is_beside ? engine->port->alloc_host : engine->port->alloc, bytes,
-                         memory, error);
+  return allocate_memory(engine, true, bytes, memory, error);
 }
 
 void husk_engine_free_host(husk_engine* engine, void* memory) {
@@ -354,9 +359,7 @@ void husk_engine_free_host(husk_engine* engine, void* memory) {
 
 husk_status husk_engine_copy(husk_engine* engine, void* stream, void* to, const void* from,
                              uint64_t bytes, husk_error* error) {
-  if (!engine || (bytes && (!to || !from))) return null_argument(error, "engine_copy");
-  ErrorScratch scratch;
-  return engine->port->copy(engine->device, stream, to, from, bytes, scratch.of(error));
+  return copy_bytes("engine_copy", &husk_port::copy, engine, stream, to, from, bytes, error);
 }
 
 husk_status husk_program_verify(const void* data, size_t size, husk_error* error) {
@@ -674,22 +677,22 @@ husk_status husk_session_wait(husk_session* session, husk_error* error) {
   return husk_status(session->wait(call.error));
 }
 
-static husk_status mark_call(const char* name, husk_session* session, uint32_t mark,
-                             Status (Session::*function)(uint32_t mark, husk_error* error),
+static husk_status mark_call(const char* name, husk_session* session, uint32_t mark, bool waits,
                              husk_error* error) {
   if (!session) return null_argument(error, name);
   if (mark >= HUSK_SESSION_MARKS) return bad_index(error, "mark", mark, HUSK_SESSION_MARKS);
   const SessionCall call(session, error);
   if (call.busy) return HUSK_INVALID_ARGUMENT;
-  return husk_status((session->*function)(mark, call.error));
+  return husk_status(waits ? session->wait_mark(mark, call.error)
+                           : session->mark(mark, call.error));
 }
 
 husk_status husk_session_mark(husk_session* session, uint32_t mark, husk_error* error) {
-  return mark_call("session_mark", session, mark, &Session::mark, error);
+  return mark_call("session_mark", session, mark, false, error);
 }
 
 husk_status husk_session_wait_mark(husk_session* session, uint32_t mark, husk_error* error) {
-  return mark_call("session_wait_mark", session, mark, &Session::wait_mark, error);
+  return mark_call("session_wait_mark", session, mark, true, error);
 }
 
 husk_status husk_session_state_get(husk_session* session, uint32_t state, void* bytes,

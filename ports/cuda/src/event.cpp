@@ -48,9 +48,7 @@ husk_status event_wait(void* handle, void* event, husk_error* error) {
   if (device.group) return group_wait(device, {nullptr, as_event(event)}, true, error);
   const CUresult result = device.driver.cuEventSynchronize(as_event(event));
   if (result == CUDA_SUCCESS) return HUSK_OK;
-  return driver_fail(device.driver, error, result, "cuEventSynchronize",
-                     "event of device %d; nothing since its last wait is known to have finished "
-                     "(see check_each)",
+  return driver_fail(device.driver, error, result, "cuEventSynchronize", "event of device %d",
                      device.index);
 }
 

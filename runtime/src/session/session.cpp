@@ -136,18 +136,14 @@ Status Session::wait(husk_error* error) {
 Status Session::mark(uint32_t number, husk_error* error) {
   if (!port()->event_wait) {
     if (program->engine->properties.host_memory) return Status::ok;
-    return fail(error, HUSK_UNSUPPORTED,
-                "port '%s' waits for all work of a stream only (husk_port.event_wait): call "
-                "husk_session_wait",
+    return fail(error, HUSK_UNSUPPORTED, "port '%s' has no event_wait: call husk_session_wait",
                 port()->name);
   }
   int32_t capturing = 0;
   if (port()->stream_capturing)
     HUSK_TRY(to_status(port()->stream_capturing(device(), stream_, &capturing, error)));
   if (capturing)
-    return fail(error, HUSK_UNSUPPORTED,
-                "the stream is captured, so nobody can wait for its work: mark it after the "
-                "capture");
+    return fail(error, HUSK_UNSUPPORTED, "the stream is captured: mark it after the capture");
   running_ = true;
   void*& event = marks_[number];
   if (!event) HUSK_TRY(to_status(port()->event_create(device(), &event, error)));

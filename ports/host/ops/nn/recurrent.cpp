@@ -13,11 +13,11 @@ namespace husk::host {
 
 namespace {
 
-constexpr double kCellWork = 16;  // a value of the state costs as much as so many products
+constexpr double kRecurrentWork = 16;  // a value of the state costs as much as so many products
 
 // `states` has the state before the first step and those after each one, or, if the layer is
 // reversed, those after each one and then the one before the last step.
-struct Layer {
+struct RecurrentLayer {
   Recurrence recurrence;
   husk_op_arg gates;  // with safe strides: there may be no steps
   const husk_op_arg *hidden, *weight, *bias, *states;
@@ -30,7 +30,7 @@ struct Layer {
 };
 
 // Rows of `size` elements of a tensor, one for each sequence.
-struct Rows {
+struct StateRows {
   float* data;
   int64_t row, column;
 
@@ -38,15 +38,15 @@ struct Rows {
 };
 
 // The rows of the last two dimensions of a tensor, of index `at` along one more before them.
-Rows rows_of(const husk_op_arg& tensor, int64_t first, int64_t at = 0) {
+StateRows state_rows(const husk_op_arg& tensor, int64_t first, int64_t at = 0) {
   const int64_t *strides = tensor.strides + tensor.rank - 2,
                 offset = tensor.rank == 3 ? at * tensor.strides[0] : 0;
   return {static_cast<float*>(tensor.data) + offset + first * strides[0], strides[0], strides[1]};
 }
 
 // of_state = before * transposed(weight) + bias.
-void multiply(const Arguments& args, const Layer& l, const Rows& before, float* of_state,
-              int64_t rows) {
+void multiply_state(const Arguments& args, const RecurrentLayer& l, const StateRows& before,
+                    float* of_state, int64_t rows) {
   Product p = {};
   p.dtype = HUSK_F32;
   p.m = rows;
@@ -66,30 +66,30 @@ void multiply(const Arguments& args, const Layer& l, const Rows& before, float* 
   run_product_in_parts(args, l.cpu, p);
 }
 
-using CellRun = void (*)(const RecurrentCell& cell);
+using RecurrentCellRun = void (*)(const RecurrentCell& cell);
 
-CellRun cell_of(Features cpu) {
-  constexpr KernelFor<CellRun> kCells[] = HUSK_KERNELS(recurrent_cell);
+RecurrentCellRun recurrent_cell_of(Features cpu) {
+  constexpr KernelFor<RecurrentCellRun> kCells[] = HUSK_KERNELS(recurrent_cell);
   return best_kernel(cpu, kCells);
 }
 
 // Computes all steps of `rows` sequences, whose products with a state fit into scratch memory.
-void run(const Arguments& args, const Layer& l, int64_t first, int64_t rows) {
+void run_sequences(const Arguments& args, const RecurrentLayer& l, int64_t first, int64_t rows) {
   float* const of_state = reinterpret_cast<float*>(static_cast<char*>(args.scratch()) +
                                                    kProductScratch);
-  const CellRun run_cell = cell_of(l.cpu);
-  const double work = static_cast<double>(rows) * static_cast<double>(l.size) * kCellWork;
-  const Rows hidden = rows_of(*l.hidden, first);
-  Rows before = rows_of(*l.states, first, l.is_reverse ? l.steps : 0);
+  const RecurrentCellRun run_cell = recurrent_cell_of(l.cpu);
+  const double work = static_cast<double>(rows) * static_cast<double>(l.size) * kRecurrentWork;
+  const StateRows hidden = state_rows(*l.hidden, first);
+  StateRows before = state_rows(*l.states, first, l.is_reverse ? l.steps : 0);
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t h = 0; h < l.size; ++h)
       before[i][h * before.column] = hidden[i][h * hidden.column];
   for (int64_t n = 0; n < l.steps; ++n) {
     if (args.cancellation.ends(rows * l.size)) return;
     const int64_t step = l.is_reverse ? l.steps - 1 - n : n;
-    multiply(args, l, before, of_state, rows);
-    const Rows of_input = rows_of(l.gates, first, step),
-               after = rows_of(*l.states, first, l.is_reverse ? step : step + 1);
+    multiply_state(args, l, before, of_state, rows);
+    const StateRows of_input = state_rows(l.gates, first, step),
+                    after = state_rows(*l.states, first, l.is_reverse ? step : step + 1);
     run_in_parts(args, rows, work, [&](Parts& taken) {
       for (int64_t i = 0; taken.next(i);)
         run_cell({l.recurrence, of_input[i], of_state + i * l.row(), before[i], after[i],
@@ -115,7 +115,7 @@ husk_status get_recurrence(const Arguments& args, ArgumentPlace at, Recurrence& 
   return args.argument_error(at, HUSK_UNSUPPORTED, "is none of gru, rnn_tanh, rnn_relu");
 }
 
-husk_status check(const Arguments& args, Layer& l) {
+husk_status check_recurrent(const Arguments& args, RecurrentLayer& l) {
   constexpr ArgumentsOf named("recurrent_layer");
   constexpr uint32_t kKind = named["kind"], kGates = named["gates"], kHidden = named["hidden"],
                      kCell = named["cell"], kWeight = named["weight"], kBias = named["bias"],
@@ -159,11 +159,11 @@ husk_status check(const Arguments& args, Layer& l) {
 }  // namespace
 
 husk_status recurrent_layer(const Arguments& args) {
-  Layer l{};
-  HUSK_TRY(check(args, l));
+  RecurrentLayer l{};
+  HUSK_TRY(check_recurrent(args, l));
   const int64_t most = kMaxGates / l.row();
   for (int64_t first = 0; first < l.sequences && !args.cancellation.ended(); first += most)
-    run(args, l, first, l.sequences - first < most ? l.sequences - first : most);
+    run_sequences(args, l, first, l.sequences - first < most ? l.sequences - first : most);
   return HUSK_OK;
 }
 
