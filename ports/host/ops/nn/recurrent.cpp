@@ -168,8 +168,8 @@ husk_status recurrent_layer(const Arguments& args) {
 }
 
 husk_status pack_recurrent_layer(const Arguments& args, husk_packing& packing) {
-  constexpr ArgumentsOf named("recurrent_layer");
-  return pack_operand(args, named["weight"], 1, packing);
+  constexpr uint32_t kWeight = ArgumentsOf("recurrent_layer")["weight"];
+  return pack_operand(args, kWeight, 1, packing);
 }
 
 }  // namespace husk::host
