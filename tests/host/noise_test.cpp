@@ -13,15 +13,16 @@ class NoisyOps : public HostDevice {};
 TEST_F(NoisyOps, StayInBounds) {
   uint32_t count = 0;
   const husk_op* ops = husk_host_ops(&count);
-  // Every run has the same arguments; --gtest_random_seed=N chooses others. The seed of UnitTest
-  // would follow the clock where the flag is not given.
-  std::mt19937 random(7 + GTEST_FLAG_GET(random_seed));
+  constexpr int kRounds = 400, kMostRounds = 4000;  // the latter of an op that never succeeded
   int ops_with_success = 0, calls = 0;
   for (uint32_t i = 0; i < count; ++i) {
     const husk_op_context context = context_of(ops[i]);
     const std::vector<Entry> contract = parse_contract(ops[i].contract);
+    // Every run has the same arguments; --gtest_random_seed=N chooses others. The seed of UnitTest
+    // would follow the clock where the flag is not given.
+    std::mt19937 random(7 + i + GTEST_FLAG_GET(random_seed));
     int successes = 0;
-    for (int round = 0; round < 400; ++round) {
+    for (int round = 0; round < kRounds || (!successes && round < kMostRounds); ++round) {
       Noise noise(pick_from(random));
       const std::vector<husk_op_arg> args = noise.args(ops[i].name, contract);
       error = {};
