@@ -68,7 +68,7 @@ class MarksTest : public FakeTest {
     float* seen[2] = {};
     uint32_t runs = 0;
   };
-  // What a run gives.
+  // The value that the output of run number `run` has.
   static float right(uint32_t run) { return run ? right(run - 1) * 0.5f + 1 : 0; }
 };
 

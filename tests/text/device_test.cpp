@@ -62,13 +62,6 @@ LoadedModel loaded(ModelFile file = {}, const husk_port* port = husk_port_cuda()
   return LoadedModel(file, port);
 }
 
-husk_generator_options options_of(uint32_t runs, bool reuses = false) {
-  husk_generator_options options = HUSK_GENERATOR_OPTIONS_INIT;
-  options.runs = runs;
-  options.reuse_prefixes = reuses;
-  return options;
-}
-
 // A request that draws tokens, and reaches its limit.
 Wanted long_request(uint32_t seed, uint64_t most) {
   Wanted wanted;
@@ -79,14 +72,6 @@ Wanted long_request(uint32_t seed, uint64_t most) {
   wanted.top_k = 9;
   while (right_text(wanted).tokens.size() < most) ++wanted.seed;
   return wanted;
-}
-
-std::vector<ModelFile> kinds_of_files() {
-  return {{},
-          {.has_single = false, .has_few = false},
-          {.has_verify = false, .has_states = true},
-          {.has_verify = false, .has_states = true, .pages = 30},
-          {.pages = LM_COLUMNS + 3}};
 }
 
 // The driver runs some of the work early, or none.
@@ -101,18 +86,7 @@ TEST_F(DeviceTexts, AreThoseOfSingleRuns) {
       std::mt19937 random(seed);
       const bool needs_host = runs == 3;  // some steps have one run
       std::vector<Wanted> wanted(16);
-      for (Wanted& one : wanted) {
-        one.prompt = random_prompt(random, 1 + random() % 30);
-        one.most = random() % 3 ? 1 + random() % 40 : 0;
-        if (random() % 2) {
-          one.temperature = 1;
-          one.top_k = static_cast<int64_t>(random() % 30);
-          one.seed = static_cast<int64_t>(random());
-        }
-        if (needs_host && random() % 6 == 0) one.presence = 1;
-        if (needs_host && random() % 6 == 0) one.mask = 1;
-        if (random() % 6 == 0) one.stops = {std::string(1, static_cast<char>(' ' + random() % 90))};
-      }
+      for (Wanted& one : wanted) one = random_request(random, needs_host);
       std::vector<Answer> answers(wanted.size());
       std::vector<uint64_t> numbers(wanted.size());
       for (size_t i = 0; i < wanted.size(); ++i) {

@@ -171,6 +171,39 @@ struct PartCount {
   }
 };
 
+// Files of all kinds that several runs have to work with: with and without the functions for one
+// text and for few candidates, with states, and with pages.
+inline std::vector<ModelFile> kinds_of_files() {
+  return {{},
+          {.has_single = false, .has_few = false},
+          {.has_verify = false, .has_states = true},
+          {.has_verify = false, .has_states = true, .pages = 30},
+          {.pages = LM_COLUMNS + 3}};
+}
+
+inline husk_generator_options options_of(uint32_t runs, bool reuses = false) {
+  husk_generator_options options = HUSK_GENERATOR_OPTIONS_INIT;
+  options.runs = runs;
+  options.reuse_prefixes = reuses;
+  return options;
+}
+
+// A request of any kind. With `needs_host`, some ask for what the host decides with each token.
+inline Wanted random_request(std::mt19937& random, bool needs_host) {
+  Wanted wanted;
+  wanted.prompt = random_prompt(random, 1 + random() % 30);
+  wanted.most = random() % 3 ? 1 + random() % 40 : 0;
+  if (random() % 2) {
+    wanted.temperature = 1;
+    wanted.top_k = static_cast<int64_t>(random() % 30);
+    wanted.seed = static_cast<int64_t>(random());
+  }
+  if (needs_host && random() % 6 == 0) wanted.presence = 1;
+  if (needs_host && random() % 6 == 0) wanted.mask = 1;
+  if (random() % 6 == 0) wanted.stops = {std::string(1, static_cast<char>(' ' + random() % 90))};
+  return wanted;
+}
+
 // How often the steps after the first one allocate memory, to the last one.
 inline uint64_t allocations_of_steps(const Generator& generator) {
   step(generator);

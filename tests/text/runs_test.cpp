@@ -10,13 +10,6 @@ namespace {
 
 using namespace husk::test;
 
-husk_generator_options options_of(uint32_t runs, bool reuses = false) {
-  husk_generator_options options = HUSK_GENERATOR_OPTIONS_INIT;
-  options.runs = runs;
-  options.reuse_prefixes = reuses;
-  return options;
-}
-
 // A greedy request whose text ends by itself after `tokens` tokens.
 Wanted ending_request(size_t tokens) {
   for (uint32_t seed = 0;; ++seed) {
@@ -28,16 +21,6 @@ Wanted ending_request(size_t tokens) {
   }
 }
 
-// Files of all kinds that several runs have to work with: with and without the functions for one
-// text and for few candidates, with states, and with pages.
-std::vector<ModelFile> kinds_of_files() {
-  return {{},
-          {.has_single = false, .has_few = false},
-          {.has_verify = false, .has_states = true},
-          {.has_verify = false, .has_states = true, .pages = 30},
-          {.pages = LM_COLUMNS + 3}};
-}
-
 TEST(Runs, give_the_texts_of_single_runs) {
   for (const ModelFile& file : kinds_of_files()) {
     const LoadedModel model(file);
@@ -46,18 +29,7 @@ TEST(Runs, give_the_texts_of_single_runs) {
       std::mt19937 random(runs);
       const bool needs_host = runs == 3;  // some steps have one run
       std::vector<Wanted> wanted(20);
-      for (Wanted& one : wanted) {
-        one.prompt = random_prompt(random, 1 + random() % 30);
-        one.most = random() % 3 ? 1 + random() % 40 : 0;
-        if (random() % 2) {
-          one.temperature = 1;
-          one.top_k = static_cast<int64_t>(random() % 30);
-          one.seed = static_cast<int64_t>(random());
-        }
-        if (needs_host && random() % 6 == 0) one.presence = 1;
-        if (needs_host && random() % 6 == 0) one.mask = 1;
-        if (random() % 6 == 0) one.stops = {std::string(1, static_cast<char>(' ' + random() % 90))};
-      }
+      for (Wanted& one : wanted) one = random_request(random, needs_host);
       std::vector<Answer> answers(wanted.size());
       for (size_t i = 0; i < wanted.size(); ++i) {
         submit(generator, wanted[i], answers[i], 1 + i % 2, i % 3 == 0,

@@ -225,7 +225,9 @@ def compare(name, options, folder):
   text = ", ".join(f"{one} {error:.1e}" for one, error in errors.items())
   differs = any(one.startswith("FAR") for one in errors)
   if options.cache in (None, "float32") and options.dtype == "float32":
-    right_texts = [right_tokens(right, prompt) for prompt in prompts(module.vocabulary)]
+    right_texts = [
+      models.right_tokens(right, prompt, TOKENS, MOST) for prompt in prompts(module.vocabulary)
+    ]
     loaded = husk.text.load(path)
     kinds = []
     for together in (False, True):
@@ -241,24 +243,6 @@ def compare(name, options, folder):
     differs |= "different" in kinds
     text += "; texts: " + ", ".join(f"{kinds.count(one)} {one}" for one in sorted({*kinds}))
   return differs, text
-
-
-def right_tokens(model, prompt):
-  tokens = torch.tensor([prompt])
-  with torch.no_grad():
-    found = model.generate(
-      tokens,
-      attention_mask=torch.ones_like(tokens),
-      max_new_tokens=min(TOKENS, MOST + 1 - len(prompt)),
-      do_sample=False,
-      pad_token_id=0,
-      return_dict_in_generate=True,
-      output_logits=True,
-    )
-  logits = torch.stack(found.logits)[:, 0].float()
-  best = logits.topk(2, dim=-1).values
-  leads = (best[:, 0] - best[:, 1]) / logits.abs().amax(-1)
-  return found.sequences[0, len(prompt) :].tolist(), leads.tolist()
 
 
 def field(text):

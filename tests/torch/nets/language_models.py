@@ -267,7 +267,7 @@ ARCHITECTURES = {
     "mamba_ngroups": 2,
     "n_mamba_heads": 8,
   },
-  # Those with rotary frequencies that belong to the length of a text.
+  # Models with rotary frequencies that belong to the length of a text.
   "llama:dynamic": {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}},
   "phi3:longrope": {
     "initializer_range": 0.1,
@@ -280,12 +280,12 @@ ARCHITECTURES = {
       "original_max_position_embeddings": MOST,
     },
   },
-  # Those that compute attention by themselves, or take a mask for positions.
+  # Models that compute attention by themselves, or take a mask for positions.
   "biogpt": {},
   "bloom": {"vocab_size": VOCABULARY, "hidden_size": 64, "n_head": 4, "n_layer": 2},
   "gpt_neox_japanese": {},
   "opt": {**COMMON, "ffn_dim": 128, "word_embed_proj_dim": 64},
-  # Those that are refused by name.
+  # Models that are refused by name.
   **dict.fromkeys(("cpmant", "deepseek_v4", "dory", "hrm_text"), {}),
   **dict.fromkeys(("minimax", "mpt", "openai-gpt", "rwkv", "xglm"), {}),
   **dict.fromkeys(("axk2", "deepseek_v32", "dots3_note_text", "glm_moe_dsa"), LATENT),
@@ -328,20 +328,21 @@ def prompts():
   return [torch.randint(3, VOCABULARY, (n,), generator=random).tolist() for n in LENGTHS]
 
 
-def right_tokens(model, prompt):
-  """The tokens that follow a prompt, and the lead of each over the next best one, as a part of the
-  largest logit."""
+def right_tokens(model, prompt, new, most, **options):
+  """At most `new` tokens that follow a prompt in a text of at most `most`, and the lead of each
+  over the next best one, as a part of the largest logit. `options` are further ones of `generate`.
+  """
   tokens = torch.tensor([prompt])
   with torch.no_grad():
     found = model.generate(
       tokens,
       attention_mask=torch.ones_like(tokens),
-      max_new_tokens=min(NEW, MOST + 1 - len(prompt)),
+      max_new_tokens=min(new, most + 1 - len(prompt)),
       do_sample=False,
       pad_token_id=0,
-      eos_token_id=2,
       return_dict_in_generate=True,
       output_logits=True,
+      **options,
     )
   logits = torch.stack(found.logits)[:, 0].float()
   best = logits.topk(2, dim=-1).values
@@ -360,7 +361,7 @@ def prepare(name, folder, options):
     pages=options.pages,
     targets=(options.target,),
   )
-  right = [right_tokens(model, prompt) for prompt in prompts()]
+  right = [right_tokens(model, prompt, NEW, MOST, eos_token_id=2) for prompt in prompts()]
   (folder / f"{name}.json").write_text(json.dumps(right))
 
 
