@@ -12,19 +12,6 @@ namespace {
 
 using Numbers = std::vector<std::complex<double>>;
 
-// The points at places k and their number, as a tensor of one dimension.
-husk_op_arg line_of(int32_t dtype, const int64_t& size, void* data) {
-  static constexpr int64_t kStep = 1;
-  husk_op_arg a{};
-  a.kind = HUSK_ARG_TENSOR;
-  a.dtype = dtype;
-  a.rank = 1;
-  a.sizes = &size;
-  a.strides = &kStep;
-  a.data = data;
-  return a;
-}
-
 Numbers transformed(const Numbers& in, bool forward) {
   const auto n = static_cast<int64_t>(in.size());
   const double turn = (forward ? -2 : 2) * 3.14159265358979323846 / static_cast<double>(n);
@@ -64,14 +51,14 @@ TEST_F(Fourier, LengthsWithEachInstructionSet) {
       SCOPED_TRACE(n);
       const int64_t half = n / 2 + 1, workspace_size = 40 * n + 64;
       std::vector<double> work(workspace_size), reals(n), back(n);
-      const husk_op_arg workspace = line_of(HUSK_F64, workspace_size, work.data());
+      const husk_op_arg workspace = vector_arg(HUSK_F64, workspace_size, work.data());
       Numbers points(n), out(n), real_points(n), spectrum(half);
       for (auto& point : points) point = {normal(random), normal(random)};
       for (int64_t i = 0; i < n; ++i) real_points[i] = reals[i] = normal(random);
       for (const bool forward : {true, false}) {
         ASSERT_EQ(call("aten::_fft_c2c",
-                       {line_of(HUSK_C128, n, points.data()), dims(), int_arg(0), int_arg(forward),
-                        line_of(HUSK_C128, n, out.data()), workspace}),
+                       {vector_arg(HUSK_C128, n, points.data()), dims(), int_arg(0),
+                        int_arg(forward), vector_arg(HUSK_C128, n, out.data()), workspace}),
                   HUSK_OK)
             << error.text;
         expect_close(out, transformed(points, forward));
@@ -81,15 +68,15 @@ TEST_F(Fourier, LengthsWithEachInstructionSet) {
         spectrum.resize(is_half ? half : n);
         const auto size = static_cast<int64_t>(spectrum.size());
         ASSERT_EQ(call("aten::_fft_r2c",
-                       {line_of(HUSK_F64, n, reals.data()), dims(), int_arg(0), int_arg(is_half),
-                        line_of(HUSK_C128, size, spectrum.data()), workspace}),
+                       {vector_arg(HUSK_F64, n, reals.data()), dims(), int_arg(0), int_arg(is_half),
+                        vector_arg(HUSK_C128, size, spectrum.data()), workspace}),
                   HUSK_OK)
             << error.text;
         expect_close(spectrum, {expected.begin(), expected.begin() + size});
       }
       ASSERT_EQ(
-          call("aten::_fft_c2r", {line_of(HUSK_C128, half, spectrum.data()), dims(), int_arg(2),
-                                  int_arg(n), line_of(HUSK_F64, n, back.data()), workspace}),
+          call("aten::_fft_c2r", {vector_arg(HUSK_C128, half, spectrum.data()), dims(), int_arg(2),
+                                  int_arg(n), vector_arg(HUSK_F64, n, back.data()), workspace}),
           HUSK_OK)
           << error.text;
       for (int64_t i = 0; i < n; ++i) EXPECT_NEAR(back[i], reals[i], 1e-12) << i;

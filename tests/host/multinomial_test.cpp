@@ -16,25 +16,14 @@ class Multinomial : public HostDevice {
   std::vector<int64_t> draw(std::vector<double>& weights, int64_t count, bool replacement) {
     host::Generator generator;
     generator.start(7);
-    const int64_t n = static_cast<int64_t>(weights.size()), step = 1,
-                  state_bytes = sizeof generator;
+    const int64_t n = static_cast<int64_t>(weights.size()), state_bytes = sizeof generator;
     std::vector<int64_t> out(static_cast<size_t>(count), -1);
-    const auto vector = [&](int32_t dtype, const int64_t& size, void* data) {
-      husk_op_arg a{};
-      a.kind = HUSK_ARG_TENSOR;
-      a.dtype = dtype;
-      a.rank = 1;
-      a.sizes = &size;
-      a.strides = &step;
-      a.data = data;
-      return a;
-    };
-    const std::vector<husk_op_arg> args{vector(HUSK_F64, n, weights.data()),
+    const std::vector<husk_op_arg> args{vector_arg(HUSK_F64, n, weights.data()),
                                         int_arg(count),
                                         int_arg(replacement),
                                         {},
-                                        vector(HUSK_I64, count, out.data()),
-                                        vector(HUSK_U8, state_bytes, &generator)};
+                                        vector_arg(HUSK_I64, count, out.data()),
+                                        vector_arg(HUSK_U8, state_bytes, &generator)};
     const husk_op& row = op("aten::multinomial");
     asked = 0;
     const auto ask = [](void* user) -> int32_t { return ++*static_cast<int64_t*>(user) < 0; };

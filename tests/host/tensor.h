@@ -148,6 +148,19 @@ class Tensor {
   }
 };
 
+// A tensor of one dimension, whose elements are adjacent. `size` outlives it.
+inline husk_op_arg vector_arg(int32_t dtype, const int64_t& size, void* data) {
+  static constexpr int64_t kStep = 1;
+  husk_op_arg a{};
+  a.kind = HUSK_ARG_TENSOR;
+  a.dtype = dtype;
+  a.rank = 1;
+  a.sizes = &size;
+  a.strides = &kStep;
+  a.data = data;
+  return a;
+}
+
 inline husk_op_arg int_arg(int64_t value) {
   husk_op_arg a{};
   a.kind = HUSK_ARG_INT;
