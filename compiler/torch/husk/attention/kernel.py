@@ -14,12 +14,14 @@ import triton.language as tl
 
 
 @triton.jit
-def attention(q, k, v, mask, k_scale, v_scale, out, lse, factor: tl.constexpr, queries, keys,
+def attention(q, k, v, table, mask, k_scale, v_scale, out, lse, husk_asserts,
+              factor: tl.constexpr, queries, keys,
               q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row,
               mask_batch, mask_head, mask_row, mask_column,
               k_scale_batch, k_scale_head, k_scale_row, v_scale_batch, v_scale_head, v_scale_row,
-              out_batch, out_head, out_row, out_split, lse_split,
+              table_batch, out_batch, out_head, out_row, out_split, lse_split,
               HEADS: tl.constexpr, GROUP: tl.constexpr, CAUSAL: tl.constexpr, SPLITS: tl.constexpr,
+              PAGE: tl.constexpr, PAGES: tl.constexpr, ASSERT: tl.constexpr,
               SIZE: tl.constexpr, FIRST: tl.constexpr, REST: tl.constexpr,
               V_SIZE: tl.constexpr, V_FIRST: tl.constexpr, V_REST: tl.constexpr,
               PRECISION: tl.constexpr, CACHE: tl.constexpr,
@@ -32,6 +34,11 @@ def attention(q, k, v, mask, k_scale, v_scale, out, lse, factor: tl.constexpr, q
   and head, with which its row of k, or of v, is multiplied: then k and v are codes of 8 bits. `lse`
   (or None) gets the logarithm of the sum of the exponentials; it is dense, with a row for each
   batch and head of q.
+
+  With `table` (i64, or None), k, v and their scales are PAGES pages of PAGE rows, a multiple of
+  BLOCK_N: a batch has the pages whose numbers are in its row of the table, `table_batch` elements
+  after the row before it. A page that there is not is page 0, and ASSERT goes to `husk_asserts`
+  then (None: nothing is checked). Without a table, PAGE is 0.
 
   CACHE is the number of bytes of k and v that the device's cache is assumed to keep.
 
@@ -57,11 +64,19 @@ def attention(q, k, v, mask, k_scale, v_scale, out, lse, factor: tl.constexpr, q
   q_rest = q_first
   if REST > 0:
     q_rest = _tile(q + batch * q_batch, q_at, row, 0, FIRST, REST, SIZE, False)
-  k += batch * k_batch + head.to(tl.int64) * k_head
-  v += batch * v_batch + head.to(tl.int64) * v_head
+  k += head.to(tl.int64) * k_head
+  v += head.to(tl.int64) * v_head
   if k_scale is not None:
-    k_scale += batch * k_scale_batch + head.to(tl.int64) * k_scale_head
-    v_scale += batch * v_scale_batch + head.to(tl.int64) * v_scale_head
+    k_scale += head.to(tl.int64) * k_scale_head
+    v_scale += head.to(tl.int64) * v_scale_head
+  if table is not None:
+    table += batch * table_batch
+  else:
+    k += batch * k_batch
+    v += batch * v_batch
+    if k_scale is not None:
+      k_scale += batch * k_scale_batch
+      v_scale += batch * v_scale_batch
   mask_at = row
   if mask is not None:
     mask += batch * mask_batch
@@ -91,19 +106,21 @@ def attention(q, k, v, mask, k_scale, v_scale, out, lse, factor: tl.constexpr, q
   two: tl.constexpr = mask is not None or k.dtype.element_ty.primitive_bitwidth == 32
   if two:
     first, rest, top, total = _over(first, rest, top, total, begin, whole, whole, "all",
-                                    q_first, q_rest, k, v, mask, mask_at, query, factor, keys,
-                                    k_row, v_row, mask_column,
-                                    k_scale, v_scale, k_scale_row, v_scale_row,
-                                    CAUSAL, SIZE, FIRST, REST, V_SIZE, V_FIRST, V_REST,
-                                    PRECISION, BLOCK_N)
+                                    q_first, q_rest, k, v, table, mask, mask_at, query, factor,
+                                    keys, k_batch, k_row, v_batch, v_row, mask_column,
+                                    k_scale, v_scale, k_scale_batch, k_scale_row,
+                                    v_scale_batch, v_scale_row, husk_asserts,
+                                    PAGE, PAGES, ASSERT, CAUSAL, SIZE, FIRST, REST,
+                                    V_SIZE, V_FIRST, V_REST, PRECISION, BLOCK_N)
     begin = whole
   first, rest, top, total = _over(first, rest, top, total, begin, end, whole,
                                   "some" if two else "both",
-                                  q_first, q_rest, k, v, mask, mask_at, query, factor, keys,
-                                  k_row, v_row, mask_column,
-                                  k_scale, v_scale, k_scale_row, v_scale_row,
-                                  CAUSAL, SIZE, FIRST, REST, V_SIZE, V_FIRST, V_REST,
-                                  PRECISION, BLOCK_N)
+                                  q_first, q_rest, k, v, table, mask, mask_at, query, factor,
+                                  keys, k_batch, k_row, v_batch, v_row, mask_column,
+                                  k_scale, v_scale, k_scale_batch, k_scale_row,
+                                  v_scale_batch, v_scale_row, husk_asserts,
+                                  PAGE, PAGES, ASSERT, CAUSAL, SIZE, FIRST, REST,
+                                  V_SIZE, V_FIRST, V_REST, PRECISION, BLOCK_N)
 
   # A row that sees no key gives zeros.
   share = 1.0 / tl.where(total == 0.0, 1.0, total)
@@ -141,8 +158,10 @@ def _place(blocks, keys, CAUSAL: tl.constexpr, HELD: tl.constexpr):
 
 @triton.jit
 def _over(first, rest, top, total, begin, end, whole, SEEN: tl.constexpr, q_first, q_rest, k, v,
-          mask, mask_at, query, factor: tl.constexpr, keys, k_row, v_row, mask_column,
-          k_scale, v_scale, k_scale_row, v_scale_row,
+          table, mask, mask_at, query, factor: tl.constexpr, keys,
+          k_batch, k_row, v_batch, v_row, mask_column,
+          k_scale, v_scale, k_scale_batch, k_scale_row, v_scale_batch, v_scale_row, husk_asserts,
+          PAGE: tl.constexpr, PAGES: tl.constexpr, ASSERT: tl.constexpr,
           CAUSAL: tl.constexpr, SIZE: tl.constexpr, FIRST: tl.constexpr, REST: tl.constexpr,
           V_SIZE: tl.constexpr, V_FIRST: tl.constexpr, V_REST: tl.constexpr,
           PRECISION: tl.constexpr, BLOCK_N: tl.constexpr):
@@ -155,15 +174,20 @@ def _over(first, rest, top, total, begin, end, whole, SEEN: tl.constexpr, q_firs
   for start in tl.range(begin, end, BLOCK_N):
     far = tl.cast(start, tl.int64)
     left = keys - start
-    k_tile = _tile(k + far * k_row, inside * k_row, inside, left, 0, FIRST, SIZE, BOUNDED)
+    page = far * 0
+    if table is not None:
+      page = _page(table + far // PAGE, husk_asserts, PAGES, ASSERT)
+    k_from = _rows_of(k, page, far, k_batch, k_row, PAGE)
+    v_from = _rows_of(v, page, far, v_batch, v_row, PAGE)
+    k_tile = _tile(k_from, inside * k_row, inside, left, 0, FIRST, SIZE, BOUNDED)
     scores = tl.dot(q_first, tl.trans(_numbers(k_tile, q_first)), input_precision=PRECISION)
     if REST > 0:
-      k_tile = _tile(k + far * k_row, inside * k_row, inside, left, FIRST, REST, SIZE, BOUNDED)
+      k_tile = _tile(k_from, inside * k_row, inside, left, FIRST, REST, SIZE, BOUNDED)
       scores = tl.dot(q_rest, tl.trans(_numbers(k_tile, q_first)), scores,
                       input_precision=PRECISION)
     if k_scale is not None:
-      scores *= _scale(k_scale + far * k_scale_row, inside * k_scale_row, inside, left,
-                       BOUNDED)[None, :]
+      scale_from = _rows_of(k_scale, page, far, k_scale_batch, k_scale_row, PAGE)
+      scores *= _scale(scale_from, inside * k_scale_row, inside, left, BOUNDED)[None, :]
 
     unit: tl.constexpr = factor if mask is None else 1.0     # the factor that scores still lack
     if mask is not None:
@@ -185,19 +209,39 @@ def _over(first, rest, top, total, begin, end, whole, SEEN: tl.constexpr, q_firs
     shrunk = tl.exp2(top - base)
     total = total * shrunk + tl.sum(exponentials, 1)
     if v_scale is not None:
-      exponentials *= _scale(v_scale + far * v_scale_row, inside * v_scale_row, inside, left,
-                             BOUNDED)[None, :]
-    v_tile = _tile(v + far * v_row, inside * v_row, inside, left, 0, V_FIRST, V_SIZE, BOUNDED)
+      scale_from = _rows_of(v_scale, page, far, v_scale_batch, v_scale_row, PAGE)
+      exponentials *= _scale(scale_from, inside * v_scale_row, inside, left, BOUNDED)[None, :]
+    v_tile = _tile(v_from, inside * v_row, inside, left, 0, V_FIRST, V_SIZE, BOUNDED)
     v_tile = _numbers(v_tile, q_first)
     first = tl.dot(exponentials.to(v_tile.dtype), v_tile, first * shrunk[:, None],
                    input_precision=PRECISION)
     if V_REST > 0:
-      v_tile = _numbers(_tile(v + far * v_row, inside * v_row, inside, left,
+      v_tile = _numbers(_tile(v_from, inside * v_row, inside, left,
                               V_FIRST, V_REST, V_SIZE, BOUNDED), q_first)
       rest = tl.dot(exponentials.to(v_tile.dtype), v_tile, rest * shrunk[:, None],
                     input_precision=PRECISION)
     top = new_top
   return first, rest, top, total
+
+
+@triton.jit
+def _page(at, husk_asserts, PAGES: tl.constexpr, ASSERT: tl.constexpr):
+  """The number of a page. Page 0 replaces one that there is not, which is an error."""
+  page = tl.load(at)
+  exists = (page >= 0) & (page < PAGES)
+  if husk_asserts is not None:
+    tl.store(husk_asserts, ASSERT, exists == 0)
+  return tl.where(exists, page, 0)
+
+
+@triton.jit
+def _rows_of(base, page, start, page_stride, row_stride, PAGE: tl.constexpr):
+  """Where the rows of a tile are that begins with row `start`. With pages these are rows of one
+  page, so that they follow each other in memory as they do without."""
+  if PAGE == 0:
+    return base + start * row_stride
+  else:
+    return base + page * page_stride + start % PAGE * row_stride
 
 
 @triton.jit

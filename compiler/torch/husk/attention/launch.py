@@ -7,6 +7,7 @@ are candidates too. Each kernel is compiled for the constants of its call.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import pathlib
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import sympy
 
 from .. import hir
+from ..cuda import asserts
 from ..inductor import torch_compat
 from ..launches.call import Call, Memory, backend_of, kind_of, most
 from ..lower import extern, nodes
@@ -41,15 +43,20 @@ class AttentionCall:
     self.query, self.key, self.value = node.inputs[:3]
     self.mask: IrNode | None = node.mask
     self.scales: Sequence[IrNode] = node.scales
+    self.table: IrNode | None = node.table
     for output in node.outputs:
       extern.declared(body, None, output)
     self.out, *lse = (Memory.of(body, output) for output in node.outputs)
     self.lse = lse[0] if lse else None
     self.inputs = [Memory.of(body, tensor) for tensor in (self.query, self.key, self.value)]
     (self.batches, self.q_heads, self.queries, size), self.q_strides = shape_of_rank_4(self.query)
-    (_, heads, self.keys, _), self.k_strides = shape_of_rank_4(self.key)
+    (_, heads, self.capacity, _), self.k_strides = shape_of_rank_4(self.key)
     (_, _, _, v_size), self.v_strides = shape_of_rank_4(self.value)
     _, self.out_strides = shape_of_rank_4(node.outputs[0])
+    # The rows of a batch, or those of all pages in its row of the table.
+    self.keys = self.capacity
+    if self.table is not None:
+      self.keys = self.capacity * shape_of_rank_4(self.table)[0][3]
     self.heads, self.group = int(heads), int(self.q_heads) // int(heads)
     self.size, self.v_size = int(size), int(v_size)
     self.dtype: torch.dtype = self.query.get_dtype()
@@ -64,8 +71,12 @@ class AttentionCall:
     backend, width = backend_of(self.body), max(self.size, self.v_size)
     rows = most(self.body, self.rows)
     candidates = tiles(backend.target, width, self.dtype.itemsize, rows, self.mask is not None)
+    if self.table is not None:  # a tile has rows of one page
+      candidates = [_within(tile, int(self.capacity)) for tile in candidates]
     if backend.tuning.measures:
       near = neighbours(backend.target, width, self.dtype.itemsize, candidates[0])
+      if self.table is not None:
+        near = [tile for tile in near if self.capacity % tile.n == 0]
       candidates = candidates + [tile for tile in near if tile not in candidates]
     return candidates
 
@@ -79,6 +90,7 @@ class AttentionCall:
       backend_of(self.body).target.capability != 90
       or self.mask is not None
       or self.scales
+      or self.table is not None
       or self.dtype.itemsize != 2
       or self.size != self.v_size
       or self.size not in HOPPER
@@ -103,6 +115,11 @@ class AttentionCall:
     blocks = torch_compat.size_hint(self.batches) * self.heads * -(-rows // block_m)
     keys = most(self.body, self.keys, 2**20) or torch_compat.size_hint(self.keys)
     return splits(backend_of(self.body).target, blocks, keys)
+
+
+def _within(tile: Tiles, page: int) -> Tiles:
+  """A tile with so few keys that those of a page are whole tiles."""
+  return dataclasses.replace(tile, n=math.gcd(tile.n, page))
 
 
 BATCH_HEAD_ROW = ("batch", "head", "row")
@@ -139,12 +156,16 @@ def launch(body: Body, node: IrNode) -> None:
   words += ["causal"] if node.causal else []
   words += ["mask"] if attention.mask is not None else []
   words += [attention.kinds[1]] if attention.scales else []
+  words += ["pages"] if attention.table is not None else []
   name = "_".join(words)
   if hopper:
     _launch_hopper(call, attention, name)
     return
   pass_mask(call, attention)
   _scales(call, attention)
+  pages = pass_table(call, attention)
+  pass_assert(call, f"{name}: index out of bounds: 0 <= page < {pages}" if pages else None)
+  call.constant(PAGE=int(attention.capacity) if pages else 0, PAGES=pages)
   if parts == 1:
     call.constant(out_split=0, lse_split=0)
   (first, rest), (v_first, v_rest) = pieces(attention.size), pieces(attention.v_size)
@@ -238,6 +259,27 @@ def _scales(call: Call, attention: AttentionCall) -> None:
     else:
       call.constant(**{name: None})
     call.strides(name, BATCH_HEAD_ROW, strides)
+
+
+def pass_table(call: Call, attention: AttentionCall) -> int:
+  """Passes the table of pages. Returns the number of pages, 0 without a table."""
+  if attention.table is None:
+    call.constant(table=None, table_batch=0)
+    return 0
+  call.pointer("table", Memory.of(attention.body, attention.table), "i64")
+  call.number("table_batch", shape_of_rank_4(attention.table)[1][2])
+  return int(shape_of_rank_4(attention.key)[0][0])
+
+
+def pass_assert(call: Call, text: str | None) -> None:
+  """Passes the memory to which the kernel writes the number of a message, and that number, if
+  there is a message and the target reports it."""
+  number = backend_of(call.body).assert_number(text) if text else 0
+  if number:
+    call.signature[asserts.PARAMETER] = "*i32"
+  else:
+    call.constant(**{asserts.PARAMETER: None})
+  call.constant(ASSERT=number)
 
 
 def _write_results(call: Call, attention: AttentionCall) -> None:

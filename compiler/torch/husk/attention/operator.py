@@ -45,20 +45,21 @@ class Support:
   and values by name, `masks` the dtypes of masks besides bool and that of the queries. `tuples`
   says whether torch's operators that return a tuple are replaced too. `codes` are the dtypes of
   keys and values that have scales. `halves` says whether keys and values may be f16 or bf16 where
-  queries are f32, and `pages` whether they may be in pages."""
+  queries are f32. A page of keys and values is read where it is if its positions are a multiple of
+  `page`."""
 
   floats: frozenset[str]
   masks: frozenset[str]
   tuples: bool
   codes: frozenset[str]
   halves: bool
-  pages: bool
+  page: int
 
 
 _HALVES_AND_FLOAT = frozenset({"float16", "bfloat16", "float32"})
 _CODES = frozenset({"int8", "float8_e4m3fn"})
 CUDA = Support(
-  _HALVES_AND_FLOAT, _HALVES_AND_FLOAT, tuples=True, codes=_CODES, halves=False, pages=False
+  _HALVES_AND_FLOAT, _HALVES_AND_FLOAT, tuples=True, codes=_CODES, halves=False, page=16
 )
 HOST = Support(
   _HALVES_AND_FLOAT | {"float64"},
@@ -66,7 +67,7 @@ HOST = Support(
   tuples=False,
   codes=_CODES,
   halves=True,
-  pages=True,
+  page=1,
 )
 
 
@@ -172,6 +173,27 @@ def rewrite(
   )
 
 
+def in_pages(
+  exported: ExportedProgram, support: Support, in_place: bool = False
+) -> ExportedProgram:
+  """A copy of a program in which Husk's operator reads caches in pages where they are, if the
+  program reads them by a table. A program without such calls is returned itself."""
+  attention, _ = operators()
+
+  def found(node: torch.fx.Node) -> dict[str, torch.fx.Node]:
+    if node.target is not attention:
+      return {}
+    return paged.in_place(node, graphs.arguments(node), support.page)
+
+  def change(graph: torch.fx.Graph) -> None:
+    for node in graph.nodes:
+      if pages := found(node):
+        node.args = tuple((graphs.arguments(node) | pages).values())
+        node.kwargs = {}
+
+  return rewriting.rewrite(exported, lambda node: bool(found(node)), change, in_place)
+
+
 def rewrite_decomposed(graph: torch.fx.Graph, support: Support = CUDA) -> None:
   """Makes attention Husk's operator in a graph that torch has decomposed, where the target supports
   the call. Other calls stay as they are."""
@@ -272,8 +294,6 @@ def _rewrite_node(
       arguments |= dequantized(node, arguments, support.codes)
       if support.halves:
         arguments |= halves(node, arguments)
-      if support.pages:
-        arguments |= paged.in_place(node, arguments)
     _call_husk(call, arguments, values, with_lse)
   if with_lse:
     call.meta["val"] = tuple(call.meta["val"][:2])
@@ -498,7 +518,7 @@ def _lowered(
   if mask is not None:
     inputs.append(realized(mask))
   if table is not None:
-    inputs.append(realized(table))
+    inputs.append(dense(table))
   node = _node_class()(inputs, key_scales is not None, table is not None, causal, scale)
   size = [*query.get_size()[:-1], value.get_size()[-1]]
   outputs = [(query.get_dtype(), size, dense_strides(size, order_of_result(order)))]

@@ -4,9 +4,9 @@ written, and how a program reads such a cache.
 A cache has pages x heads x positions of a page x elements. A table has the numbers of the pages of
 each batch, in the order of its positions. A program writes the tokens of a call with `index_put_`
 at (pages_of(positions, table, size), :, positions % size), and reads all positions of the table by
-`index(cache, [table]).transpose(1, 2).flatten(2, 3)`. On the host (`in_place`), and in the kernel
-of a step on CUDA targets (step.py), attention reads the pages where they are. Elsewhere that read
-is a copy."""
+`index(cache, [table]).transpose(1, 2).flatten(2, 3)`. Attention reads the pages where they are
+(`in_place`, and step.py for the kernel of a step on CUDA targets). Elsewhere that read is a
+copy."""
 
 from __future__ import annotations
 
@@ -51,11 +51,13 @@ def read(cache: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
   return pages.transpose(1, 2).flatten(2, 3)
 
 
-def in_place(call: torch.fx.Node, arguments: dict[str, Any]) -> dict[str, torch.fx.Node]:
+def in_place(
+  call: torch.fx.Node, arguments: dict[str, Any], multiple: int
+) -> dict[str, torch.fx.Node]:
   """What a call of attention takes instead of keys and values, and their scales, that it reads by
-  one table: the caches, and `table`. It is empty if they are something else. The arguments of the
-  call are not changed."""
-  names = [name for name in ("key", "value", "key_scales", "value_scales") if name in arguments]
+  one table: the caches, and `table`. It is empty if they are something else, or if the positions of
+  a page are not a multiple of `multiple`. The arguments of the call are not changed."""
+  names = [name for name in ("key", "value", "key_scales", "value_scales") if arguments[name]]
   reads = {name: read_of(_unconverted(arguments[name])) for name in names}
   found: dict[str, torch.fx.Node] = {}
   indices: list[torch.fx.Node] = []
@@ -67,7 +69,9 @@ def in_place(call: torch.fx.Node, arguments: dict[str, Any]) -> dict[str, torch.
       return {}
     indices.append(nodes[-1])
     found[name] = nodes[-1].args[0]  # type: ignore[assignment]
-  table_value = found["table"].meta["val"]
+  table_value, size = found["table"].meta["val"], found["key"].meta["val"].shape[2]
+  if not isinstance(size, int) or size % multiple:
+    return {}
   if arguments["causal"] or str(table_value.dtype) != "torch.int64" or table_value.dim() != 2:
     return {}
   # The program may write the caches, of which it has made a copy that attention would not read.

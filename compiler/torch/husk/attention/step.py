@@ -631,7 +631,7 @@ def _lowered(
   rows = [attention_operator.dense(each) for each in (cosine, sine) if each is not None]
   inputs = [query, *caches, *new, own_operators.realized(positions), *rows]
   if table is not None:
-    inputs.append(own_operators.realized(table))
+    inputs.append(attention_operator.dense(table))
     count = table.get_size()[1] * keys.get_size()[2]
   if mask is not None:
     inputs.append(own_operators.realized(mask))

@@ -9,7 +9,6 @@ import pathlib
 import sympy
 
 from .. import hir
-from ..cuda import asserts
 from ..inductor import torch_compat
 from ..launches.call import Call, Memory, Size, backend_of, kind_of, most
 from ..lower import nodes
@@ -34,8 +33,7 @@ _BATCH_HEAD = ("batch", "head")
 def write(body: Body, node: IrNode) -> None:
   """Writes the launch of an AttentionStep node."""
   attention = launch.AttentionCall(body, node)
-  capacity, attention.keys = int(attention.keys), node.count
-  pages, *_ = shape_of_rank_4(attention.key)[0]
+  capacity, attention.keys = int(attention.capacity), node.count
   call = Call(body, "attention_step", FILE)
   query, keys, values = attention.inputs
   if node.first != 0:
@@ -58,11 +56,7 @@ def write(body: Body, node: IrNode) -> None:
       call.number(f"{name}_batch", _stride_of_batch(tensor))
   call.pointer("positions", Memory.of(body, node.positions), "i64")
   call.number("position_batch", _stride_of_batch(node.positions))
-  if node.table is None:
-    call.constant(table=None, table_batch=0)
-  else:
-    call.pointer("table", Memory.of(body, node.table), "i64")
-    call.number("table_batch", shape_of_rank_4(node.table)[1][2])
+  pages = launch.pass_table(call, attention)
   launch.pass_mask(call, attention, ("batch", "head", None, "column"))
   call.pointer("out", attention.out, attention.kind)
   call.strides("out", _BATCH_HEAD, attention.out_strides)
@@ -70,21 +64,16 @@ def write(body: Body, node: IrNode) -> None:
   parts = _parts(attention)
   _pass_parts(call, attention, parts)
   name = _name(attention, node)
-  what = f"position < {capacity}" if node.table is None else f"page < {pages}"
-  number = backend_of(body).assert_number(f"{name}: index out of bounds: 0 <= {what}")
-  if number:
-    call.signature[asserts.PARAMETER] = "*i32"
-  else:
-    call.constant(**{asserts.PARAMETER: None})
+  what = f"page < {pages}" if pages else f"position < {capacity}"
+  launch.pass_assert(call, f"{name}: index out of bounds: 0 <= {what}")
   call.constant(
     factor=node.scale * math.log2(math.e),
     HEADS=attention.heads,
     GROUP=attention.group,
     GROUP_WIDTH=_power_of_two(attention.group),
     CAPACITY=capacity,
-    PAGES=int(pages),
+    PAGES=pages,
     FROM_END=bool(node.from_end),
-    ASSERT=number,
     BOUND=node.window >= 0,
     WINDOW=max(node.window, 0),
     SPLITS=parts,

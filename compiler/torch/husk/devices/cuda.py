@@ -192,8 +192,9 @@ class Cuda(Device):
     with_rows = few_rows.rewrite(exported, self.description)
     if with_rows is not exported:
       exported, prepared = with_rows, capture.prepared
-    if flash and not self.has_traps:  # the kernel of a step can only tell a status
+    if flash and not self.has_traps:  # kernels of Husk's own can only tell a status
       exported = step.rewrite(exported)
+      exported = attention.in_pages(exported, attention.CUDA)
     with (
       fake_cuda.cuda(self.description, self.gemm_set, self.tuning, self.operators.check),
       decompositions.kernels(self.inductor_type, self.libraries),

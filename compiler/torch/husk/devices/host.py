@@ -114,6 +114,7 @@ class Host(Device):
     if exported is not original:
       prepared = capture.prepared
     exported, prepared = with_attention(exported, prepared, flash, note, attention.HOST)
+    exported = attention.in_pages(exported, attention.HOST, exported is not original)
     exported = convolution_int8.rewrite(exported, in_place=exported is not original)
     exported = linear.rewrite(exported, in_place=exported is not original)
     exported = quantized.rewrite(exported, exported is not original, self._rounds)
