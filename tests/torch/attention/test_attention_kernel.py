@@ -73,6 +73,34 @@ CASES = {
   "fp8 keys": dict(queries=20, keys=37, size=80, causal=True, codes="float8_e4m3fn"),
   "fp8 keys, f16": dict(dtype="float16", queries=3, keys=50, codes="float8_e4m3fn"),
   "bf16": dict(dtype="bfloat16", queries=33, keys=50, size=64, group=2),
+  "pages": dict(batch=2, group=2, queries=21, keys=96, mask="bool", page=32),
+  "pages of one tile": dict(batch=3, queries=5, keys=48, mask="columns", page=16),
+  "one page": dict(queries=1, keys=64, page=64, block_n=32),
+  "pages, parts": dict(
+    batch=3, heads=1, group=4, queries=4, keys=192, splits=3, page=64, mask="bool", block_n=64
+  ),
+  "pages, nothing seen": dict(queries=3, keys=64, splits=2, mask="nothing", page=32),
+  "pages, causal": dict(queries=40, keys=96, causal=True, page=32),
+  "pages, bf16, size 128": dict(
+    dtype="bfloat16", queries=33, keys=128, size=128, group=2, mask="bool", page=64, block_n=32
+  ),
+  "pages, f16, size 96": dict(dtype="float16", queries=9, keys=128, size=96, mask="bool", page=64),
+  "pages, size 256": dict(queries=17, keys=64, size=256, mask="bool", page=64),
+  "pages of int8": dict(batch=2, group=3, queries=21, keys=64, codes="int8", mask="bool", page=32),
+  "pages of int8, bf16, parts": dict(
+    dtype="bfloat16", queries=1, keys=192, size=64, splits=3, codes="int8", page=64, mask="columns"
+  ),
+  "pages of fp8": dict(queries=20, keys=64, size=96, codes="float8_e4m3fn", page=64, mask="bool"),
+  "pages of fp8, f16": dict(dtype="float16", queries=3, keys=64, codes="float8_e4m3fn", page=16),
+  "a largest score": dict(queries=21, keys=35, softcap=2.0),
+  "a largest score and masks": dict(group=2, queries=9, keys=19, softcap=1.5, mask="float"),
+  "sinks": dict(batch=2, group=3, queries=21, keys=35, sinks=True),
+  "sinks, parts, nothing seen": dict(queries=3, keys=64, splits=3, mask="nothing", sinks=True),
+  "sinks in bf16, a largest score, pages": dict(
+    dtype="bfloat16", group=4, queries=3, keys=64, size=64, splits=2, page=32, mask="bool",
+    softcap=5.0, sinks=True,
+  ),
+  "sinks, int8, pages": dict(queries=20, keys=64, codes="int8", mask="bool", page=32, sinks=True),
 }
 TOLERANCES = {"float32": 3e-6, "float16": 3e-3, "bfloat16": 2e-2}
 

@@ -36,6 +36,16 @@ def mask_of(kind, batch, heads, queries, keys, dtype):
   return None
 
 
+def in_pages(rows, table, page):
+  """The rows (batches x heads x keys ...) in the pages of a table, others of which are NaN or 0."""
+  batch, heads, keys, *size = rows.shape
+  nothing = float("nan") if rows.is_floating_point() and rows.itemsize > 1 else 0
+  pages = torch.zeros(int(table.numel()) + 2, heads, page, *size).fill_(nothing).to(rows.dtype)
+  for number, row in zip(table, rows):
+    pages[number] = row.unflatten(1, (keys // page, page)).transpose(0, 1)
+  return pages
+
+
 def computed(
   batch=1,
   heads=2,
@@ -54,6 +64,9 @@ def computed(
   block_m=16,
   block_n=16,
   codes=None,
+  page=0,
+  softcap=0.0,
+  sinks=False,
 ):
   torch.manual_seed(0)
   dtype, v_size = getattr(torch, dtype), v_size or size
@@ -72,6 +85,14 @@ def computed(
     known = [one.double() * each[..., None] / 30 for one, each in zip((k, v), scales)]
     scales = [one / 30 for one in scales]
     scales = [torch.stack([one, one], -1).flatten(2)[..., ::2] for one in scales]
+  sinks = torch.randn(heads * group).to(dtype) if sinks else None
+  table, pages = None, 0
+  if page:  # the keys of a batch are in pages, of which no two follow each other in memory
+    pages = batch * (keys // page) + 2
+    table = torch.randperm(pages)[: batch * (keys // page)].view(batch, -1)
+    k, v, *scales = (one if one is None else in_pages(one, table, page) for one in (k, v, *scales))
+    if codes:
+      scale_strides = [stride for one in scales for stride in one.stride()]
   mask = mask_of(mask, batch, heads * group, queries, keys, dtype)
   mask_strides = [0, 0, 0, 0]
   if mask is not None:
@@ -90,11 +111,15 @@ def computed(
       q,
       k,
       v,
+      table,
       mask,
+      sinks,
       *scales,
       parts,
       weights,
+      None,
       scale * math.log2(math.e),
+      softcap * math.log2(math.e),
       queries,
       keys,
       *q.stride()[:3],
@@ -102,11 +127,15 @@ def computed(
       *v.stride()[:3],
       *mask_strides,
       *scale_strides,
+      0 if table is None else table.stride(0),
       *strides,
       heads,
       group,
       causal,
       splits,
+      page,
+      pages,
+      0,
       size,
       *pieces(size),
       v_size,
@@ -134,7 +163,7 @@ def computed(
     )
   return [
     difference(one, other)
-    for one, other in zip((out, lse), expected(q, *known, mask, causal, scale))
+    for one, other in zip((out, lse), expected(q, *known, mask, causal, scale, softcap, sinks))
   ]
 
 

@@ -18,7 +18,7 @@ def laid_out(shape, dtype, layout):
   )
 
 
-def expected(q, k, v, mask, causal, scale):
+def expected(q, k, v, mask, causal, scale, softcap=0.0, sinks=None):
   group = q.shape[1] // k.shape[1]
   q, k, v = (
     q.double(),
@@ -26,6 +26,8 @@ def expected(q, k, v, mask, causal, scale):
     v.double().repeat_interleave(group, 1),
   )
   scores = q @ k.transpose(-1, -2) * scale
+  if softcap:
+    scores = torch.tanh(scores / softcap) * softcap
   if causal:
     scores = scores.masked_fill(
       ~torch.ones(scores.shape[-2:], dtype=torch.bool).tril(), float("-inf")
@@ -36,6 +38,10 @@ def expected(q, k, v, mask, causal, scale):
       if mask.dtype == torch.bool
       else scores + mask.double()
     )
+  if sinks is not None:  # the score of a key whose value is zeros
+    column = sinks.double().view(1, -1, 1, 1).expand(*scores.shape[:3], 1)
+    scores = torch.cat([scores, column], -1)
+    v = torch.cat([v, torch.zeros_like(v[..., :1, :])], -2)
   return torch.softmax(scores, -1).nan_to_num(0) @ v, torch.logsumexp(scores, -1)
 
 

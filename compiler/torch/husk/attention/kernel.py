@@ -14,8 +14,8 @@ import triton.language as tl
 
 
 @triton.jit
-def attention(q, k, v, table, mask, k_scale, v_scale, out, lse, husk_asserts,
-              factor: tl.constexpr, queries, keys,
+def attention(q, k, v, table, mask, sinks, k_scale, v_scale, out, lse, husk_asserts,
+              factor: tl.constexpr, CAP: tl.constexpr, queries, keys,
               q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row,
               mask_batch, mask_head, mask_row, mask_column,
               k_scale_batch, k_scale_head, k_scale_row, v_scale_batch, v_scale_head, v_scale_row,
@@ -30,7 +30,9 @@ def attention(q, k, v, table, mask, k_scale, v_scale, out, lse, husk_asserts,
 
   The elements of a row are dense. The strides `*_batch`, `*_head`, `*_row` and `mask_column` are
   counted in elements. With CAUSAL, query i sees the keys 0 to i. `mask` (bool, float or None) has
-  one number for each query and key. `k_scale` and `v_scale` (or None) have a number for each key
+  one number for each query and key. `sinks` (or None) has a score for each head of q, with which
+  each row begins, without a value. With CAP, which is in units of log2 (0: none), a score x is
+  CAP * tanh(x / CAP) before the mask. `k_scale` and `v_scale` (or None) have a number for each key
   and head, with which its row of k, or of v, is multiplied: then k and v are codes of 8 bits. `lse`
   (or None) gets the logarithm of the sum of the exponentials; it is dense, with a row for each
   batch and head of q.
@@ -97,6 +99,10 @@ def attention(q, k, v, table, mask, k_scale, v_scale, out, lse, husk_asserts,
 
   top = tl.full([BLOCK_M], float("-inf"), tl.float32)
   total = tl.zeros([BLOCK_M], tl.float32)
+  if sinks is not None:
+    if tl.program_id(1) == 0:
+      top = tl.load(sinks + q_head_of).to(tl.float32) * 1.4426950408889634
+      total += 1.0
   first = tl.zeros([BLOCK_M, V_FIRST], tl.float32)
   rest = total
   if V_REST > 0:
@@ -107,7 +113,7 @@ def attention(q, k, v, table, mask, k_scale, v_scale, out, lse, husk_asserts,
   if two:
     first, rest, top, total = _over(first, rest, top, total, begin, whole, whole, "all",
                                     q_first, q_rest, k, v, table, mask, mask_at, query, factor,
-                                    keys, k_batch, k_row, v_batch, v_row, mask_column,
+                                    CAP, keys, k_batch, k_row, v_batch, v_row, mask_column,
                                     k_scale, v_scale, k_scale_batch, k_scale_row,
                                     v_scale_batch, v_scale_row, husk_asserts,
                                     PAGE, PAGES, ASSERT, CAUSAL, SIZE, FIRST, REST,
@@ -116,7 +122,7 @@ def attention(q, k, v, table, mask, k_scale, v_scale, out, lse, husk_asserts,
   first, rest, top, total = _over(first, rest, top, total, begin, end, whole,
                                   "some" if two else "both",
                                   q_first, q_rest, k, v, table, mask, mask_at, query, factor,
-                                  keys, k_batch, k_row, v_batch, v_row, mask_column,
+                                  CAP, keys, k_batch, k_row, v_batch, v_row, mask_column,
                                   k_scale, v_scale, k_scale_batch, k_scale_row,
                                   v_scale_batch, v_scale_row, husk_asserts,
                                   PAGE, PAGES, ASSERT, CAUSAL, SIZE, FIRST, REST,
@@ -158,7 +164,7 @@ def _place(blocks, keys, CAUSAL: tl.constexpr, HELD: tl.constexpr):
 
 @triton.jit
 def _over(first, rest, top, total, begin, end, whole, SEEN: tl.constexpr, q_first, q_rest, k, v,
-          table, mask, mask_at, query, factor: tl.constexpr, keys,
+          table, mask, mask_at, query, factor: tl.constexpr, CAP: tl.constexpr, keys,
           k_batch, k_row, v_batch, v_row, mask_column,
           k_scale, v_scale, k_scale_batch, k_scale_row, v_scale_batch, v_scale_row, husk_asserts,
           PAGE: tl.constexpr, PAGES: tl.constexpr, ASSERT: tl.constexpr,
@@ -189,14 +195,17 @@ def _over(first, rest, top, total, begin, end, whole, SEEN: tl.constexpr, q_firs
       scale_from = _rows_of(k_scale, page, far, k_scale_batch, k_scale_row, PAGE)
       scores *= _scale(scale_from, inside * k_scale_row, inside, left, BOUNDED)[None, :]
 
-    unit: tl.constexpr = factor if mask is None else 1.0     # the factor that scores still lack
+    of_scores: tl.constexpr = factor if CAP == 0 else 1.0     # the factors that scores still lack
+    unit: tl.constexpr = of_scores if mask is None else 1.0
+    if CAP > 0:
+      scores = _capped(scores * factor, CAP)
     if mask is not None:
       at = mask + far * mask_column + mask_at[:, None] + (inside * mask_column)[None, :]
       mask_tile = tl.load(at, mask=(inside < left)[None, :], other=0) if BOUNDED else tl.load(at)
       if mask.dtype.element_ty == tl.int1:
-        scores = tl.where(mask_tile, scores * factor, float("-inf"))
+        scores = tl.where(mask_tile, scores * of_scores, float("-inf"))
       else:
-        scores = scores * factor + mask_tile.to(tl.float32) * 1.4426950408889634
+        scores = scores * of_scores + mask_tile.to(tl.float32) * 1.4426950408889634
     if SEEN == "some":
       scores = _seen(scores, inside, left, query - start, CAUSAL)
     elif SEEN == "both":
@@ -242,6 +251,12 @@ def _rows_of(base, page, start, page_stride, row_stride, PAGE: tl.constexpr):
     return base + start * row_stride
   else:
     return base + page * page_stride + start % PAGE * row_stride
+
+
+@triton.jit
+def _capped(scores, CAP: tl.constexpr):
+  """CAP * tanh(scores / CAP), for scores and CAP in units of log2."""
+  return CAP - 2.0 * CAP / (1.0 + tl.exp2(scores * (2.8853900817779268 / CAP)))
 
 
 @triton.jit

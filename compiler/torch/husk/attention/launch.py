@@ -91,6 +91,8 @@ class AttentionCall:
       or self.mask is not None
       or self.scales
       or self.table is not None
+      or self.node.softcap
+      or self.node.sinks is not None
       or self.dtype.itemsize != 2
       or self.size != self.v_size
       or self.size not in HOPPER
@@ -146,7 +148,6 @@ def launch(body: Body, node: IrNode) -> None:
   call.rows("queries", attention.queries, attention.group)
   call.rows("keys", attention.keys)
   call.constant(
-    factor=node.scale * math.log2(math.e),
     HEADS=attention.heads,
     GROUP=attention.group,
     CAUSAL=bool(node.causal),
@@ -155,13 +156,16 @@ def launch(body: Body, node: IrNode) -> None:
   words = ["attention", hir.dtype(attention.dtype), str(attention.size)]
   words += ["causal"] if node.causal else []
   words += ["mask"] if attention.mask is not None else []
+  words += words_of_scores(node)
   words += [attention.kinds[1]] if attention.scales else []
   words += ["pages"] if attention.table is not None else []
   name = "_".join(words)
   if hopper:
+    call.constant(factor=node.scale * math.log2(math.e))
     _launch_hopper(call, attention, name)
     return
   pass_mask(call, attention)
+  pass_scores(call, attention)
   _scales(call, attention)
   pages = pass_table(call, attention)
   pass_assert(call, f"{name}: index out of bounds: 0 <= page < {pages}" if pages else None)
@@ -246,6 +250,22 @@ def pass_mask(
     call.pointer("mask", memory, kind_of(attention.mask))
     strides = _mask_strides(attention.mask, len(nodes.node_view(attention.query).sizes))
   call.strides("mask", dims, strides)
+
+
+def pass_scores(call: Call, attention: AttentionCall) -> None:
+  """Passes what the kernel makes of products of queries and keys: their factor, the largest score,
+  and the scores of the sinks."""
+  node = attention.node
+  call.constant(factor=node.scale * math.log2(math.e), CAP=node.softcap * math.log2(math.e))
+  if node.sinks is None:
+    call.constant(sinks=None)
+  else:
+    call.pointer("sinks", Memory.of(attention.body, node.sinks), kind_of(node.sinks))
+
+
+def words_of_scores(node: IrNode) -> list[str]:
+  """What the name of a kernel says of the scores of a node."""
+  return (["cap"] if node.softcap else []) + (["sinks"] if node.sinks is not None else [])
 
 
 def _scales(call: Call, attention: AttentionCall) -> None:

@@ -24,7 +24,7 @@ from ..inductor.layouts import dense_strides, known_equal, order_in_memory
 from ..inductor.lines import InductorObject, NodeLine
 from ..inductor.origins import place
 from ..inductor.own_operators import define, realized
-from . import paged
+from . import paged, scores
 from .codes import dequantized, halves
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Support:
   says whether torch's operators that return a tuple are replaced too. `codes` are the dtypes of
   keys and values that have scales. `halves` says whether keys and values may be f16 or bf16 where
   queries are f32. A page of keys and values is read where it is if its positions are a multiple of
-  `page`."""
+  `page`. `scores` says whether scores may have a largest value or sinks (scores.py)."""
 
   floats: frozenset[str]
   masks: frozenset[str]
@@ -54,12 +54,13 @@ class Support:
   codes: frozenset[str]
   halves: bool
   page: int
+  scores: bool
 
 
 _HALVES_AND_FLOAT = frozenset({"float16", "bfloat16", "float32"})
 _CODES = frozenset({"int8", "float8_e4m3fn"})
 CUDA = Support(
-  _HALVES_AND_FLOAT, _HALVES_AND_FLOAT, tuples=True, codes=_CODES, halves=False, page=16
+  _HALVES_AND_FLOAT, _HALVES_AND_FLOAT, tuples=True, codes=_CODES, halves=False, page=16, scores=True
 )
 HOST = Support(
   _HALVES_AND_FLOAT | {"float64"},
@@ -68,6 +69,7 @@ HOST = Support(
   codes=_CODES,
   halves=True,
   page=1,
+  scores=False,
 )
 
 
@@ -83,11 +85,13 @@ def operators() -> tuple[Operator, Operator]:
   need. Eager mode keeps the order of the query's dimensions, which is often that of [0, 2, 1, 3].
 
   With `key_scales` and `value_scales` (f32[batches, heads, keys]), `key` and `value` are codes.
-  With a `table` (paged.py), all of these are caches in pages.
+  With a `table` (paged.py), all of these are caches in pages. `softcap` and `sinks` are those of
+  scores.py.
   """
   arguments = (
     "Tensor query, Tensor key, Tensor value, Tensor? mask, bool causal, float scale, int[] order, "
-    "Tensor? key_scales=None, Tensor? value_scales=None, Tensor? table=None"
+    "Tensor? key_scales=None, Tensor? value_scales=None, Tensor? table=None, float softcap=0.0, "
+    "Tensor? sinks=None"
   )
   return (
     define("attention", arguments, _fake),
@@ -103,9 +107,7 @@ def _fake(
   causal: bool,
   scale: float,
   order: Sequence[int],
-  key_scales: torch.Tensor | None = None,
-  value_scales: torch.Tensor | None = None,
-  table: torch.Tensor | None = None,
+  *_others: Any,
 ) -> torch.Tensor:
   shape = [*query.shape[:-1], value.shape[-1]]
   dense = query.new_empty([shape[dim] for dim in order])
@@ -120,9 +122,7 @@ def _fake_with_lse(
   causal: bool,
   scale: float,
   order: Sequence[int],
-  key_scales: torch.Tensor | None = None,
-  value_scales: torch.Tensor | None = None,
-  table: torch.Tensor | None = None,
+  *_others: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
   import torch
 
@@ -211,7 +211,8 @@ def _rewrite_graph(
 
 def _calls_of(support: Support) -> set[Operator]:
   """The operators of torch that are replaced on a kind of target."""
-  return {op for op, has_lse in _calls().items() if support.tuples or has_lse is None}
+  found = {op for op, has_lse in _calls().items() if support.tuples or has_lse is None}
+  return found | {scores.operator()} if support.scores else found
 
 
 # Operators that return a tuple, and whether its second entry is the log-sum-exp.
@@ -248,7 +249,7 @@ def _rewrite_node(
   """Replaces one call of attention. `note` is None if torch has decomposed the graph."""
   import torch
 
-  has_lse = _calls()[node.target]
+  has_lse = _calls().get(node.target)
   # The users that take an entry of the tuple, with the index of the entry.
   entries: dict[torch.fx.Node, Any] = {}
   if has_lse is not None:
@@ -269,6 +270,8 @@ def _rewrite_node(
   if reason or _counts_from_the_end(node, values):
     if note is None:
       return
+    if node.target is scores.operator():
+      return  # it is decomposed later
     if not reason:
       raise Unsupported(
         f"{node.target} with is_causal and other numbers of queries and keys: call "
@@ -315,6 +318,8 @@ def _call_husk(
     float(scale),
     order_in_memory(result),
     *(arguments.get(name) for name in ("key_scales", "value_scales", "table")),
+    arguments["softcap"] or 0.0,
+    arguments["sinks"],
   )
   call.kwargs = {}
 
@@ -345,10 +350,12 @@ def _arguments(node: torch.fx.Node) -> dict[str, Any]:
     "key": arguments["key"],
     "value": arguments["value"],
     "mask": arguments.get("attn_mask", arguments.get("attn_bias")),
-    "dropout": arguments["dropout_p"],
-    "causal": arguments["is_causal"],
+    "dropout": arguments.get("dropout_p", 0.0),
+    "causal": arguments.get("is_causal", False),
     "scale": arguments["scale"],
     "gqa": arguments.get("enable_gqa", True),
+    "softcap": arguments.get("softcap"),
+    "sinks": arguments.get("sinks"),
   }
 
 
@@ -362,6 +369,8 @@ def unsupported_reason(
   causal: bool,
   scale: Any,
   gqa: bool,
+  softcap: float | None = None,
+  sinks: torch.Tensor | None = None,
 ) -> str | None:
   """Why a target does not support attention over these (fake) tensors; None if it does."""
   if dropout:
@@ -396,6 +405,10 @@ def unsupported_reason(
     _name(mask.dtype) not in {"bool", _name(query.dtype), *support.masks} or mask.dim() > rank
   ):
     return f"a mask of {mask.dtype} and rank {mask.dim()}"
+  if softcap is not None and not softcap > 0:
+    return f"a largest score of {softcap}"
+  if sinks is not None and tuple(sinks.shape) != (heads[0],):
+    return f"sinks of shape {_shape(sinks)}"
   return None
 
 
@@ -443,40 +456,44 @@ def _node_class() -> Any:
 
   class Attention(ir.ExternKernel):
     """A call of attention. `inputs` are query, key, value and, if there are, the scales of keys and
-    values, the mask and the table of pages; `outputs` are the result and, if it is used, the
-    log-sum-exp."""
+    values, the mask, the table of pages and the sinks, by their `names`; `outputs` are the result
+    and, if it is used, the log-sum-exp."""
 
     def __init__(
-      self,
-      inputs: Sequence[InductorObject],
-      has_scales: bool,
-      has_table: bool,
-      causal: bool,
-      scale: float,
+      self, inputs: dict[str, InductorObject], causal: bool, scale: float, softcap: float
     ) -> None:
       super().__init__(
-        None, ir.MultiOutputLayout(device=inputs[0].get_device()), self.unwrap_storage(inputs)
+        None,
+        ir.MultiOutputLayout(device=inputs["query"].get_device()),
+        self.unwrap_storage(list(inputs.values())),
       )
-      self.has_scales, self.has_table = has_scales, has_table
-      self.causal, self.scale = causal, scale
+      self.names = list(inputs)
+      self.causal, self.scale, self.softcap = causal, scale, softcap
       self.outputs: list[InductorObject] = []
       self.name = V.graph.register_buffer(self)
       V.graph.register_operation(self)
 
+    def _input(self, name: str) -> InductorObject | None:
+      return self.inputs[self.names.index(name)] if name in self.names else None
+
     @property
     def scales(self) -> Sequence[InductorObject]:
       """The scales of keys and values, if these are codes."""
-      return self.inputs[3:5] if self.has_scales else ()
+      return self.inputs[3:5] if "key_scales" in self.names else ()
 
     @property
     def mask(self) -> InductorObject | None:
-      others = self.inputs[5 if self.has_scales else 3 : len(self.inputs) - self.has_table]
-      return others[0] if others else None
+      return self._input("mask")
 
     @property
     def table(self) -> InductorObject | None:
       """The pages of each batch, if keys and values are in pages."""
-      return self.inputs[-1] if self.has_table else None
+      return self._input("table")
+
+    @property
+    def sinks(self) -> InductorObject | None:
+      """A score for each head of the query."""
+      return self._input("sinks")
 
     def should_allocate(self) -> bool:
       return False
@@ -508,18 +525,24 @@ def _lowered(
   key_scales: InductorObject | None = None,
   value_scales: InductorObject | None = None,
   table: InductorObject | None = None,
+  softcap: float = 0.0,
+  sinks: InductorObject | None = None,
 ) -> Any:
   import torch
   from torch._inductor import ir
 
-  inputs = [dense(tensor) for tensor in (query, key, value)]
-  if key_scales is not None and value_scales is not None:
-    inputs += [realized(key_scales), realized(value_scales)]
-  if mask is not None:
-    inputs.append(realized(mask))
-  if table is not None:
-    inputs.append(dense(table))
-  node = _node_class()(inputs, key_scales is not None, table is not None, causal, scale)
+  inputs = {"query": dense(query), "key": dense(key), "value": dense(value)}
+  optional = {
+    "key_scales": (realized, key_scales),
+    "value_scales": (realized, value_scales),
+    "mask": (realized, mask),
+    "table": (dense, table),
+    "sinks": (dense, sinks),
+  }
+  for name, (in_memory, tensor) in optional.items():
+    if tensor is not None:
+      inputs[name] = in_memory(tensor)
+  node = _node_class()(inputs, causal, scale, softcap)
   size = [*query.get_size()[:-1], value.get_size()[-1]]
   outputs = [(query.get_dtype(), size, dense_strides(size, order_of_result(order)))]
   if with_lse:

@@ -47,12 +47,14 @@ def operator() -> Any:
   position are not seen unless `window` is -1, and only the last `window` before that are seen
   unless it is 0. With a `table` (int64[batches, n]) the rows of the cache are pages, of which it
   has those of each batch; all its positions are read, and those beyond it are not written. Without
-  a table, row `first` of the cache is that of the first batch."""
+  a table, row `first` of the cache is that of the first batch. `softcap` and `sinks` are those of
+  scores.py."""
   return own_operators.define(
     "attention_step",
     "Tensor query, Tensor key, Tensor value, Tensor? cosine, Tensor? sine, Tensor(a!) keys, "
     "Tensor(b!) values, Tensor positions, bool from_end, SymInt count, int window, "
-    "Tensor? mask, float scale, int[] order, Tensor? table=None, SymInt first=0",
+    "Tensor? mask, float scale, int[] order, Tensor? table=None, SymInt first=0, "
+    "float softcap=0.0, Tensor? sinks=None",
     _fake,
   )
 
@@ -72,8 +74,7 @@ def _fake(
   mask: torch.Tensor | None,
   scale: float,
   order: Sequence[int],
-  table: torch.Tensor | None = None,
-  first: Any = 0,
+  *_others: Any,
 ) -> torch.Tensor:
   shape = [*query.shape[:-1], value.shape[-1]]
   dense = query.new_empty([shape[dim] for dim in order])
@@ -167,15 +168,16 @@ def _operands(node: torch.fx.Node, step: _Step) -> list[Any]:
     *([rotation.cosine, rotation.sine] if rotation else []),
     step.keys.positions,
     step.keys.table,
-    graphs.arguments(node)["mask"],
+    *(graphs.arguments(node)[name] for name in ("mask", "sinks")),
   ]
 
 
 def _step(node: torch.fx.Node) -> _Step | None:
   """What a call of attention is, if it is that of a step."""
-  query, key, value, mask, causal, _, _, *scales = graphs.arguments(node).values()
+  arguments = graphs.arguments(node)
+  query, key, value, mask, causal, *_ = arguments.values()
   shape = query.meta["val"].shape
-  if causal or any(each is not None for each in scales) or len(shape) != 4:
+  if causal or arguments["key_scales"] or arguments["table"] or len(shape) != 4:
     return None
   if not isinstance(shape[-2], int) or shape[-2] != 1:
     return None
@@ -484,7 +486,7 @@ def _is_row(node: torch.fx.Node, x: torch.fx.Node) -> bool:
 
 def _replace(graph: torch.fx.Graph, node: torch.fx.Node, step: _Step) -> None:
   """Makes a call of attention that of a step, which writes the cache."""
-  _, key, value, mask, _, scale, order, *_ = graphs.arguments(node).values()
+  _, key, value, mask, _, scale, order, *_, softcap, sinks = graphs.arguments(node).values()
   rotation = step.rotation
   node.target = operator()
   node.args = (
@@ -504,6 +506,8 @@ def _replace(graph: torch.fx.Graph, node: torch.fx.Node, step: _Step) -> None:
     order,
     step.keys.table,
     step.keys.first,
+    softcap,
+    sinks,
   )
   node.kwargs = {}
   # Nodes that read sizes of the caches stay.
@@ -544,53 +548,60 @@ def _node_class() -> Any:
 
     def __init__(
       self,
-      inputs: Sequence[InductorObject],
-      has_rotation: bool,
-      has_mask: bool,
-      has_table: bool,
+      inputs: dict[str, InductorObject],
       from_end: bool,
       count: Any,
       window: int,
       scale: float,
       first: Any,
+      softcap: float,
     ) -> None:
+      tensors = list(inputs.values())
       super().__init__(
-        None, ir.MultiOutputLayout(device=inputs[0].get_device()), self.unwrap_storage(inputs)
+        None, ir.MultiOutputLayout(device=tensors[0].get_device()), self.unwrap_storage(tensors)
       )
-      self.has_rotation, self.has_mask, self.has_table = has_rotation, has_mask, has_table
+      self.names = list(inputs)
       self.from_end, self.count, self.window, self.scale = from_end, count, window, scale
-      self.first = first
+      self.first, self.softcap = first, softcap
       self.outputs: list[InductorObject] = []
       self.name = V.graph.register_buffer(self)
-      nothing = ir.NoneLayout(device=inputs[0].get_device())
-      self.mutation_outputs = [ir.MutationOutput(nothing, cache, self) for cache in inputs[1:3]]
+      nothing = ir.NoneLayout(device=tensors[0].get_device())
+      self.mutation_outputs = [ir.MutationOutput(nothing, cache, self) for cache in tensors[1:3]]
       V.graph.register_operation(self)
+
+    def _input(self, name: str) -> InductorObject | None:
+      return self.inputs[self.names.index(name)] if name in self.names else None
 
     @property
     def new_key(self) -> InductorObject:
-      return self.inputs[3]
+      return self._input("new_key")
 
     @property
     def new_value(self) -> InductorObject:
-      return self.inputs[4]
+      return self._input("new_value")
 
     @property
     def positions(self) -> InductorObject:
-      return self.inputs[5]
+      return self._input("positions")
 
     @property
     def rotation(self) -> Sequence[InductorObject]:
       """The cosines and sines; empty if nothing is turned."""
-      return self.inputs[6:8] if self.has_rotation else ()
+      return [self._input(name) for name in ("cosine", "sine") if name in self.names]
 
     @property
     def table(self) -> InductorObject | None:
       """The pages of each batch, if the cache is in pages."""
-      return self.inputs[8 if self.has_rotation else 6] if self.has_table else None
+      return self._input("table")
 
     @property
     def mask(self) -> InductorObject | None:
-      return self.inputs[-1] if self.has_mask else None
+      return self._input("mask")
+
+    @property
+    def sinks(self) -> InductorObject | None:
+      """A score for each head of the query."""
+      return self._input("sinks")
 
     def should_allocate(self) -> bool:
       return False
@@ -623,20 +634,31 @@ def _lowered(
   order: Sequence[int],
   table: InductorObject | None = None,
   first: Any = 0,
+  softcap: float = 0.0,
+  sinks: InductorObject | None = None,
 ) -> Any:
   from torch._inductor import ir
 
-  caches = [own_operators.realized(each) for each in (keys, values)]
-  query, *new = [attention_operator.dense(each) for each in (query, key, value)]
-  rows = [attention_operator.dense(each) for each in (cosine, sine) if each is not None]
-  inputs = [query, *caches, *new, own_operators.realized(positions), *rows]
+  dense, realized = attention_operator.dense, own_operators.realized
+  tensors = {
+    "query": (dense, query),
+    "keys": (realized, keys),
+    "values": (realized, values),
+    "new_key": (dense, key),
+    "new_value": (dense, value),
+    "positions": (realized, positions),
+    "cosine": (dense, cosine),
+    "sine": (dense, sine),
+    "table": (dense, table),
+    "mask": (realized, mask),
+    "sinks": (dense, sinks),
+  }
+  inputs = {
+    name: in_memory(tensor) for name, (in_memory, tensor) in tensors.items() if tensor is not None
+  }
   if table is not None:
-    inputs.append(attention_operator.dense(table))
     count = table.get_size()[1] * keys.get_size()[2]
-  if mask is not None:
-    inputs.append(own_operators.realized(mask))
-  kinds = bool(rows), mask is not None, table is not None
-  node = _node_class()(inputs, *kinds, from_end, count, window, scale, first)
+  node = _node_class()(inputs, from_end, count, window, scale, first, softcap)
   size = [*query.get_size()[:-1], value.get_size()[-1]]
   layout = ir.FixedLayout(
     query.get_device(),

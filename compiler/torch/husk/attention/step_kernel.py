@@ -44,8 +44,17 @@ def _read_tile(k, v, table, start, end, position, k_batch, k_row, v_batch, v_row
 
 
 @triton.jit
-def attention_step(q, k, v, new_k, new_v, cosine, sine, positions, table, mask, out, parts,
-                   weights, counters, husk_asserts, factor: tl.constexpr, keys,
+def _capped(scores, CAP: tl.constexpr):
+  """CAP * tanh(scores / CAP), for scores and CAP in units of log2; the scores if CAP is 0."""
+  if CAP == 0:
+    return scores
+  else:
+    return CAP - 2.0 * CAP / (1.0 + tl.exp2(scores * (2.8853900817779268 / CAP)))
+
+
+@triton.jit
+def attention_step(q, k, v, new_k, new_v, cosine, sine, positions, table, mask, sinks, out, parts,
+                   weights, counters, husk_asserts, factor: tl.constexpr, CAP: tl.constexpr, keys,
                    q_batch, q_head, k_batch, k_head, k_row, v_batch, v_head, v_row,
                    new_k_batch, new_k_head, new_v_batch, new_v_head,
                    cosine_batch, sine_batch, position_batch, table_batch,
@@ -72,7 +81,8 @@ def attention_step(q, k, v, new_k, new_v, cosine, sine, positions, table, mask, 
   half. SIZE and V_SIZE are powers of two.
 
   With BOUND, the query sees the keys up to its position, and of these the last WINDOW if that is
-  not 0. `mask` (bool, float or None) has a number for each head of q and key besides.
+  not 0. `mask` (bool, float or None) has a number for each head of q and key besides. `sinks` and
+  CAP are those of attention/kernel.py.
 
   With more than one part, each writes an f32 result to `parts` and its weight, in units of log2, to
   `weights`, both as parts x batches x heads of q. `counters` has an i32 for each batch and head,
@@ -167,7 +177,7 @@ def attention_step(q, k, v, new_k, new_v, cosine, sine, positions, table, mask, 
   is_here = exists & (position < keys) & is_first
   if BOUND:
     is_here = is_here & (place >= 0)
-  top = tl.sum(query.to(tl.float32) * key.to(tl.float32)[None, :], 1) * factor
+  top = _capped(tl.sum(query.to(tl.float32) * key.to(tl.float32)[None, :], 1) * factor, CAP)
   mask_at = row
   if mask is not None:
     mask += batch * mask_batch
@@ -190,6 +200,7 @@ def attention_step(q, k, v, new_k, new_v, cosine, sine, positions, table, mask, 
         PAGES, WINDOW, SIZE, V_SIZE, BLOCK_N)
     far = tl.cast(start, tl.int64)
     scores = tl.dot(query, tl.trans(k_tile), input_precision=PRECISION) * factor
+    scores = _capped(scores, CAP)
     seen = there[None, :]
     if mask is not None:
       tile_at = mask + far * mask_column + mask_at[:, None] + (inside * mask_column)[None, :]
@@ -208,6 +219,17 @@ def attention_step(q, k, v, new_k, new_v, cosine, sine, positions, table, mask, 
                     input_precision=PRECISION)
     top = new_top
     k_tile, v_tile, there = next_k, next_v, next_there
+
+  if sinks is not None:
+    # The sink is a score of the first part without a value.
+    sink = tl.load(sinks + row).to(tl.float32) * 1.4426950408889634
+    sink = tl.where(is_first, sink, float("-inf"))
+    new_top = tl.maximum(top, sink)
+    base = tl.where(new_top == float("-inf"), 0.0, new_top)
+    shrunk = tl.exp2(top - base)
+    total = total * shrunk + tl.exp2(sink - base)
+    result *= shrunk[:, None]
+    top = new_top
 
   # A row that sees no key gives zeros.
   result *= (1.0 / tl.where(total == 0.0, 1.0, total))[:, None]

@@ -58,6 +58,7 @@ def write(body: Body, node: IrNode) -> None:
   call.number("position_batch", _stride_of_batch(node.positions))
   pages = launch.pass_table(call, attention)
   launch.pass_mask(call, attention, ("batch", "head", None, "column"))
+  launch.pass_scores(call, attention)
   call.pointer("out", attention.out, attention.kind)
   call.strides("out", _BATCH_HEAD, attention.out_strides)
   call.rows("keys", attention.keys)
@@ -67,7 +68,6 @@ def write(body: Body, node: IrNode) -> None:
   what = f"page < {pages}" if pages else f"position < {capacity}"
   launch.pass_assert(call, f"{name}: index out of bounds: 0 <= {what}")
   call.constant(
-    factor=node.scale * math.log2(math.e),
     HEADS=attention.heads,
     GROUP=attention.group,
     GROUP_WIDTH=_power_of_two(attention.group),
@@ -96,6 +96,7 @@ def _name(attention: launch.AttentionCall, node: IrNode) -> str:
   words = ["attention_step", hir.dtype(attention.dtype), str(attention.size)]
   words += ["rotary"] if node.rotation else []
   words += ["mask"] if attention.mask is not None else []
+  words += launch.words_of_scores(node)
   words += ["pages"] if node.table is not None else []
   return "_".join(words)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ..attention import scores
 from ..errors import Unsupported
 from . import caches, recurrences, states
 
@@ -49,22 +50,9 @@ def attention(
       query, key, value, attn_mask=attention_mask, scale=scaling, enable_gqa=heads != shared
     )
     return result.transpose(1, 2).contiguous(), None
-  if heads != shared:
-    key = key.repeat_interleave(heads // shared, dim=1)
-    value = value.repeat_interleave(heads // shared, dim=1)
   factor = query.shape[-1] ** -0.5 if scaling is None else scaling
-  scores = (query @ key.transpose(2, 3)).float() * factor
-  if softcap is not None:
-    scores = torch.tanh(scores / softcap) * softcap
-  if attention_mask is not None:
-    scores = scores.masked_fill(~attention_mask, float("-inf"))
-  if s_aux is not None:
-    sinks = s_aux.float().reshape(1, -1, 1, 1).expand(scores.shape[0], -1, scores.shape[2], 1)
-    scores = torch.cat([scores, sinks], dim=-1)
-  weights = torch.softmax(scores, dim=-1)
-  if s_aux is not None:
-    weights = weights[..., :-1]
-  return (weights.to(value.dtype) @ value).transpose(1, 2).contiguous(), None
+  result = scores.operator()(query, key, value, attention_mask, factor, softcap, s_aux)
+  return result.transpose(1, 2).contiguous(), None
 
 
 def _biased(
