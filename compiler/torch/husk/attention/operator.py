@@ -373,6 +373,8 @@ def unsupported_reason(
   sinks: torch.Tensor | None = None,
 ) -> str | None:
   """Why a target does not support attention over these (fake) tensors; None if it does."""
+  from torch.fx.experimental.symbolic_shapes import statically_known_true
+
   if dropout:
     return f"dropout of {dropout}"
   if _name(query.dtype) not in support.floats or {key.dtype, value.dtype} != {query.dtype}:
@@ -397,7 +399,8 @@ def unsupported_reason(
   pairs = [(key.shape[-2], value.shape[-2]), (query.shape[-1], key.shape[-1])]
   if rank > 2:
     pairs += [(query.shape[0], key.shape[0]), (query.shape[0], value.shape[0])]
-  if not all(known_equal(left, right) for left, right in pairs):
+  # A size may be known to equal another one by a check of the program alone.
+  if not all(statically_known_true(left == right) for left, right in pairs):
     return f"shapes {_shape(query)}, {_shape(key)} and {_shape(value)}"
   if scale is not None and not (isinstance(scale, (int, float)) and 0 < scale < float("inf")):
     return f"a scale of {scale}"
