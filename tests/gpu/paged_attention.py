@@ -1,5 +1,5 @@
-"""Attention of language models to caches in pages on a GPU: results against eager mode, and times of
-pages that attention reads where they are against pages that are gathered and against slots.
+"""Attention of language models to caches in pages on a GPU: results against eager mode, and times
+of pages that attention reads where they are against pages that are gathered and against slots.
 
   python tests/gpu/paged_attention.py [--dry] [--folder DIR] [--target cuda:h200] [--span 2048]
                                       [--layers 4] [--cases NAME,...] [--no-times] [--device cuda]
@@ -21,6 +21,7 @@ import argparse
 import concurrent.futures
 import copy
 import dataclasses
+import functools
 import multiprocessing
 import pathlib
 import sys
@@ -157,9 +158,7 @@ class Layers(torch.nn.Module):
           q.shape[0], q.shape[2], span, sees, layer.get_seq_length(), device=q.device
         )
       sinks = self.sinks if case.sinks else None
-      result, _ = hooks.attention(
-        None, q, keys, values, mask, softcap=case.softcap, s_aux=sinks
-      )
+      result, _ = hooks.attention(None, q, keys, values, mask, softcap=case.softcap, s_aux=sinks)
       q = q + result.transpose(1, 2)
     return q
 
@@ -338,8 +337,7 @@ def run(name, paths, options):
     )
     if options.times:
       inputs = on_device(call_of(case, kind, options.span), options.device)
-      times[kind] = measure(lambda: session(*inputs)) / options.layers  # noqa: B023
-    del session
+      times[kind] = measure(functools.partial(session, *inputs)) / options.layers
   text = f"{name:16} differences: {'; '.join(words)}"
   if times:
     pages = times["pages"]

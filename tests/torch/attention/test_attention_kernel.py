@@ -97,8 +97,16 @@ CASES = {
   "sinks": dict(batch=2, group=3, queries=21, keys=35, sinks=True),
   "sinks, parts, nothing seen": dict(queries=3, keys=64, splits=3, mask="nothing", sinks=True),
   "sinks in bf16, a largest score, pages": dict(
-    dtype="bfloat16", group=4, queries=3, keys=64, size=64, splits=2, page=32, mask="bool",
-    softcap=5.0, sinks=True,
+    dtype="bfloat16",
+    group=4,
+    queries=3,
+    keys=64,
+    size=64,
+    splits=2,
+    page=32,
+    mask="bool",
+    softcap=5.0,
+    sinks=True,
   ),
   "sinks, int8, pages": dict(queries=20, keys=64, codes="int8", mask="bool", page=32, sinks=True),
 }

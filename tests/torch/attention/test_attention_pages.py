@@ -6,6 +6,7 @@ import copy
 import re
 import sys
 
+import husk
 import pytest
 import torch
 from cuda_numerics import close, computed
@@ -57,7 +58,7 @@ def several(self, q, k, v, positions, table):
 
 
 def exact_in_fp8(numbers):
-  """Numbers that codes of fp8 have exactly, since Triton's interpreter does not round to nearest."""
+  """Numbers that codes of fp8 have exactly, as Triton's interpreter does not round to nearest."""
   rows = 1.75 * 0.5 ** torch.randint_like(numbers, 4) * numbers.sign()
   rows[..., 0] = 1.75
   return rows
@@ -180,13 +181,14 @@ SEVERAL = {
 }
 
 
-@pytest.mark.parametrize("name", SEVERAL)
-@pytest.mark.parametrize("count", [1, 4])
+@pytest.mark.parametrize(
+  "name, count",
+  # The kernel of a step takes one token, if the cache has no codes.
+  [(name, 4) for name in SEVERAL] + [(name, 1) for name in SEVERAL if "cache" in SEVERAL[name]],
+)
 def test_several_tokens_of_each_sequence(name, count, tmp_path):
   torch.manual_seed(0)
   sizes, of_model = parted(SEVERAL[name])
-  if count == 1 and not caches.is_rounded(sizes.cache):
-    pytest.skip("the kernel of a step takes it")
   calls = [
     sizes.several(count, [0, 62, 130], [3, 0, 0], [5, 1, 0], [8, 4, 2]),
     sizes.several(count, [64, 62, 0], [3, 7], [5, 1], [0, 0]),  # the last takes no part
@@ -225,6 +227,15 @@ def test_a_page_that_the_cache_does_not_have(tmp_path):
   found = computed(model, calls[0], of_several(), runs, tmp_path)
   for result, wanted in zip(found, right, strict=True):
     close(next(iter(result.values())), wanted, 1e-5)
+
+
+def test_asserts_that_are_traps_leave_pages_to_the_program(tmp_path):
+  """Only a status tells that a page is wrong, which the kernel of attention knows."""
+  sizes = Sizes()
+  call = sizes.several(4, [3, 25], [1, 0], [7, 2])
+  options = {"dynamic_shapes": of_several(), "targets": ("cuda:h200",), "asserts": "trap"}
+  text = husk.write(sizes.model(several), call, tmp_path, **options).read_text()
+  assert re.search(r"launch \S*attention_", text) and "_pages" not in text
 
 
 def test_pages_that_are_not_whole_tiles_are_gathered(tmp_path, monkeypatch):

@@ -28,6 +28,8 @@ Decisions of the kernels (kernel.py, hopper_kernel.py):
 - f32 products are three tf32 products each (`tf32x3`). With `ieee`, ptxas spilled 0.8 KB a thread.
 - A row that sees no key is zeros, as in the fused kernels of eager PyTorch. The decomposed form
   yields NaN.
+- A tile of keys in pages has rows of one page, and at most as many as a page (64 in language
+  models), so that its loads have one base and constant strides, as without pages.
 - `tests/gpu/attention.py sweep` exports and times all tiles. The rules of tiles.py come from it.
 
 A step of decoding has one query for each sequence. Then a kernel of its own (step.py,

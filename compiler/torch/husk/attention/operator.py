@@ -60,7 +60,13 @@ class Support:
 _HALVES_AND_FLOAT = frozenset({"float16", "bfloat16", "float32"})
 _CODES = frozenset({"int8", "float8_e4m3fn"})
 CUDA = Support(
-  _HALVES_AND_FLOAT, _HALVES_AND_FLOAT, tuples=True, codes=_CODES, halves=False, page=16, scores=True
+  _HALVES_AND_FLOAT,
+  _HALVES_AND_FLOAT,
+  tuples=True,
+  codes=_CODES,
+  halves=False,
+  page=16,
+  scores=True,
 )
 HOST = Support(
   _HALVES_AND_FLOAT | {"float64"},
