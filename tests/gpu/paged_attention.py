@@ -6,7 +6,7 @@ of pages that attention reads where they are against pages that are gathered and
 
 A case is a call of a program that is the attention of some layers of a model, without its products:
 it writes keys and values of new tokens and attends to them and to those before. `prefill` takes 256
-tokens of one sequence, `verify` 4 tokens of 8 slots and `decode` one of 8 slots, at the end of
+tokens of one sequence, or 1024 if it is long, `verify` 4 tokens of 8 slots and `decode` one of 8 slots, at the end of
 `span` positions; pages are in a random order. Each case is three files: `pages`, whose attention
 reads pages by the table; `gathered`, in which the program copies the pages of a call first; and
 `slots`, whose caches are not in pages. A row has the largest differences from eager mode in f32,
@@ -33,7 +33,7 @@ import torch
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE.parents[1] / "compiler" / "torch"))
 
-SLOTS, CHUNK, SEVERAL, MOST = 8, 256, 4, 4096
+SLOTS, SEVERAL, MOST = 8, 4, 4096
 KINDS = ("pages", "gathered", "slots")
 # The largest difference from eager mode in f32, as a part of the largest number.
 TOLERANCES = {"bfloat16": 2e-2, "float16": 4e-3}
@@ -52,6 +52,7 @@ class Case:
   softcap: float | None = None
   sinks: bool = False
   dtype: str = "bfloat16"
+  chunk: int = 256  # the tokens of `prefill`
 
 
 # The sizes of Llama 3.2 1B and 8B, of gpt-oss, of Gemma 3 1B and Gemma 2 2B, and of Phi 3 mini.
@@ -59,6 +60,7 @@ GPT_OSS = dict(heads=64, sinks=True)
 GEMMA = dict(heads=4, shared=1, size=256)
 CASES = {
   "prefill": Case("prefill"),
+  "prefill long": Case("prefill", chunk=1024),
   "prefill 128": Case("prefill", size=128),
   "prefill int8": Case("prefill", "int8"),
   "prefill gpt-oss": Case("prefill", window=128, **GPT_OSS),
@@ -183,7 +185,7 @@ def tables(slots, span):
 def call_of(case, kind, span, ragged=False):
   """The inputs of a call at the end of `span` positions, or at others."""
   if case.function == "prefill":
-    count, at = (77, 300) if ragged else (CHUNK, span - CHUNK)
+    count, at = (77, 300) if ragged else (case.chunk, span - case.chunk)
     seen = min(span, 512) if ragged else span
     table = tables(1, span)[0, : seen // 64].contiguous()
     return *tokens_of(case, 1, count, 2), at, seen if kind == "slots" else table
