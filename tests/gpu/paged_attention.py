@@ -9,9 +9,10 @@ it writes keys and values of new tokens and attends to them and to those before.
 tokens of one sequence, or 1024 if it is long, `verify` 4 tokens of 8 slots and `decode` one of 8
 slots, at the end of `span` positions; pages are in a random order. Each case is three files:
 `pages`, whose attention reads pages by the table; `gathered`, in which the program copies the pages
-of a call first; and `slots`, whose caches are not in pages. A row has the largest differences from eager mode in f32,
-divided by the largest number, for whole and ragged positions, and the microseconds of a layer in a
-graph. Eager mode in the model's own type has the difference in brackets.
+of a call first; and `slots`, whose caches are not in pages. A row has the largest differences from
+eager mode in f32, divided by the largest number, for whole and ragged positions, and the
+microseconds of a layer in a graph. Eager mode in the model's own type has the difference in
+brackets.
 
 `--dry` only exports, and needs no GPU. A file that DIR has is not made again. The exit status is 1
 if a difference is above that which the type allows.
