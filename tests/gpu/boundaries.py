@@ -91,8 +91,11 @@ def by_threads(x, weights, residual, y, before, after, blocks_before, times,
   at = block * COLUMNS + tl.arange(0, COLUMNS)
   if RESIDUAL:
     sums += tl.load(residual + at_copy + at, cache_modifier=".cg").to(tl.float32)
-  to = at[:, None] + tl.arange(0, COPIES)[None, :] * STRIDE
-  tl.store(y + to, tl.broadcast_to(sums.to(tl.bfloat16)[:, None], (COLUMNS, COPIES)))
+  if COPIES == 1:
+    tl.store(y + at, sums.to(tl.bfloat16))
+  else:
+    to = at[:, None] + tl.arange(0, COPIES)[None, :] * STRIDE
+    tl.store(y + to, tl.broadcast_to(sums.to(tl.bfloat16)[:, None], (COLUMNS, COPIES)))
   if COUNTS:
     tl.debug_barrier()
     tl.atomic_add(after, 1, sem="release")
