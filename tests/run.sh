@@ -43,6 +43,13 @@ export OMP_WAIT_POLICY=passive
 unset PYTHONDONTWRITEBYTECODE
 summary=build/test-summary.txt
 running=()
+
+# The MiB that are free on the disk of the build folder, of which all stages need so many.
+all_need=18000
+free_space() {
+  df -Pm . | awk 'END { print $4 }'
+}
+
 finish() {
   for row in "${running[@]}" ${watch:-}; do
     kill -- "-$row" 2>/dev/null || true
@@ -51,6 +58,7 @@ finish() {
   for name in setup "${stages[@]}" ${first_rows[*]} ${rows[*]}; do
     cat "build/stages/$name.line" 2>/dev/null || true
   done | tee $summary
+  (($(free_space) >= 500)) || echo "the disk is full: $(free_space) MiB are free" | tee -a $summary
 }
 
 # No test may hang a machine: one that takes 10 minutes is ended, and its process says where it was.
@@ -398,6 +406,8 @@ main() {
     first_rows=("release" "environments style")
     rows=("aarch64 tsan fuzz"
       "tidy install small docs languages servers binding chat python python-2.15")
+    (($(free_space) >= all_need)) ||
+      echo "== $(free_space) MiB of disk are free, and all stages need about $all_need"
   fi
   mkdir -p build
   export PYTHONPYCACHEPREFIX=$PWD/build/pycache

@@ -37,6 +37,7 @@ sleep() {
   fi
 }
 [[ " $FAIL " != *":hangs "* ]] || stage_limit=1
+[[ " $FAIL " != *" full "* ]] || free_space() { echo 499; }
 main "${@:2}"
 END
 
@@ -96,6 +97,10 @@ began "$all"
 line docs "failed: 4 passed"
 grep -q "docs runs for 1 seconds" output || fail "nothing says that a stage was ended"
 grep -q "goes on" output || fail "the stage does not go on"
+
+check "the disk is full" 1 "full docs:command"
+grep -q "^== 499 MiB of disk are free, and all stages need about" output || fail "no warning"
+grep -qx "the disk is full: 499 MiB are free" build/test-summary.txt || fail "no cause"
 
 begin=$SECONDS
 check "a stage leaves a process behind" 0 "docs:orphan"

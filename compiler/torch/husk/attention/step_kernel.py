@@ -258,12 +258,12 @@ def attention_step(q, k, v, new_k, new_v, cosine, sine, positions, table, mask, 
         there_2 = (split < used)[:, None] & (member < GROUP)[None, :]
         at_2 = split[:, None] * heads + at_rows[None, :]
         weight = tl.load(weights + at_2, mask=there_2, other=float("-inf"), cache_modifier=".cg")
+        part = tl.load(parts + at_2[:, :, None] * V_SIZE + v_column[None, None, :],
+                       mask=there_2[:, :, None], other=0.0, cache_modifier=".cg")
         most = tl.max(weight, 0)
         share = tl.exp2(weight - tl.where(most == float("-inf"), 0.0, most)[None, :])
         sum_of_shares = tl.sum(share, 0)
         share *= (1.0 / tl.where(sum_of_shares == 0.0, 1.0, sum_of_shares))[None, :]
-        part = tl.load(parts + at_2[:, :, None] * V_SIZE + v_column[None, None, :],
-                       mask=there_2[:, :, None], other=0.0, cache_modifier=".cg")
         joined = tl.sum(part * share[:, :, None], 0)
         out_row = head * GROUP + member
         tl.store(out + out_row[:, None] * out_head + v_column[None, :],
