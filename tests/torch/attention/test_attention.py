@@ -16,6 +16,7 @@ from husk.attention import launch, operator
 from husk.attention.tiles import Tiles
 from husk.cuda import kernels as triton_kernels
 from husk.language import caches
+from husk.launches import call
 from torch.nn import functional as F
 
 SDPA = F.scaled_dot_product_attention
@@ -439,6 +440,31 @@ def test_masks_groups_and_lengths(tmp_path):
     [args(*sizes) for sizes in ((2, 2, 2), (3, 33, 65), (2, 130, 3))],
     shapes,
   )
+
+
+def test_rows_of_a_mask_that_the_program_computes(tmp_path, monkeypatch):
+  """They begin at multiples of 16 elements, so that the kernel reads several at once."""
+
+  def function(self, q, k, v):
+    columns, rows = torch.arange(k.shape[2]), torch.arange(q.shape[2])
+    mask = (columns % 3 != 1)[None, :] | (rows % 5 == 2)[:, None]
+    return SDPA(q, k, v, mask), SDPA(q, k, v, torch.where(mask, 0.0, -3.0))
+
+  launches = []
+  launched = call.Call.launch
+
+  def launch_(self, *args):
+    launches.append(list(self.aligned))
+    launched(self, *args)
+
+  def args(batch, queries, keys):
+    return heads(batch, 2, queries), heads(batch, 2, keys), heads(batch, 2, keys)
+
+  monkeypatch.setattr(call.Call, "launch", launch_)
+  runs = [args(*sizes) for sizes in ((2, 2, 2), (3, 33, 65), (2, 7, 130), (2, 5, 16))]
+  shapes = ({0: AUTO, 2: AUTO},) * 3
+  check(tmp_path, function, args(2, 5, 7), runs, shapes)
+  assert len(launches) == 2 and all("mask_row" in each for each in launches), launches
 
 
 def test_layouts(tmp_path):

@@ -544,7 +544,7 @@ def _lowered(
   optional = {
     "key_scales": (realized, key_scales),
     "value_scales": (realized, value_scales),
-    "mask": (realized, mask),
+    "mask": (with_whole_lines, mask),
     "table": (dense, table),
     "sinks": (dense, sinks),
   }
@@ -577,6 +577,28 @@ def order_of_result(order: Sequence[int]) -> Sequence[int]:
   if list(order) == [0, 1, 2, 3] and not any(user.op == "output" for user in current.users):
     return [0, 2, 1, 3]
   return order
+
+
+def with_whole_lines(mask: InductorObject) -> InductorObject:
+  """A mask in memory. If the program computes it for a GPU, its rows begin at multiples of 16
+  elements, whatever the number of keys: the kernel then reads several elements at once. On an H200
+  attention of 256 tokens to 2,048 keys of a cache took 1.3 to 3.6 times as long where it read them
+  one by one."""
+  from torch._inductor import ir
+  from torch._inductor.virtualized import V
+  from torch.utils._sympy.functions import FloorDiv
+
+  tensor = ir.ExternKernel.realize_input(mask)
+  *outer, keys = tensor.get_size()
+  if (
+    tensor.get_device().type != "cuda"
+    or not ir.is_storage_and_layout(tensor)
+    or not isinstance(tensor.get_layout(), ir.FlexibleLayout)
+    or V.graph.sizevars.statically_known_multiple_of(keys, 16)
+  ):
+    return realized(tensor)
+  strides = ir.FlexibleLayout.contiguous_strides([*outer, FloorDiv(keys + 15, 16) * 16])
+  return ir.ExternKernel.require_exact_strides(tensor, strides)
 
 
 def dense(tensor: InductorObject) -> InductorObject:
