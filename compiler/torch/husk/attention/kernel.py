@@ -109,8 +109,10 @@ def attention(q, k, v, table, mask, sinks, k_scale, v_scale, out, lse, husk_asse
     rest = tl.zeros([BLOCK_M, V_REST], tl.float32)
   # One loop over all keys, since each loop waits for its first loads. Two loops with a mask, whose
   # loads are wider without bounds, and with f32, which would have too few registers in one loop.
+  # Pages are whole tiles, all of which all rows see unless a mask hides some.
   two: tl.constexpr = mask is not None or k.dtype.element_ty.primitive_bitwidth == 32
-  if two:
+  all_whole: tl.constexpr = PAGE > 0 and not CAUSAL
+  if two or all_whole:
     first, rest, top, total = _over(first, rest, top, total, begin, whole, whole, "all",
                                     q_first, q_rest, k, v, table, mask, mask_at, query, factor,
                                     CAP, keys, k_batch, k_row, v_batch, v_row, mask_column,
@@ -119,14 +121,15 @@ def attention(q, k, v, table, mask, sinks, k_scale, v_scale, out, lse, husk_asse
                                     PAGE, PAGES, ASSERT, CAUSAL, SIZE, FIRST, REST,
                                     V_SIZE, V_FIRST, V_REST, PRECISION, BLOCK_N)
     begin = whole
-  first, rest, top, total = _over(first, rest, top, total, begin, end, whole,
-                                  "some" if two else "both",
-                                  q_first, q_rest, k, v, table, mask, mask_at, query, factor,
-                                  CAP, keys, k_batch, k_row, v_batch, v_row, mask_column,
-                                  k_scale, v_scale, k_scale_batch, k_scale_row,
-                                  v_scale_batch, v_scale_row, husk_asserts,
-                                  PAGE, PAGES, ASSERT, CAUSAL, SIZE, FIRST, REST,
-                                  V_SIZE, V_FIRST, V_REST, PRECISION, BLOCK_N)
+  if not all_whole:
+    first, rest, top, total = _over(first, rest, top, total, begin, end, whole,
+                                    "some" if two else "both",
+                                    q_first, q_rest, k, v, table, mask, mask_at, query, factor,
+                                    CAP, keys, k_batch, k_row, v_batch, v_row, mask_column,
+                                    k_scale, v_scale, k_scale_batch, k_scale_row,
+                                    v_scale_batch, v_scale_row, husk_asserts,
+                                    PAGE, PAGES, ASSERT, CAUSAL, SIZE, FIRST, REST,
+                                    V_SIZE, V_FIRST, V_REST, PRECISION, BLOCK_N)
 
   # A row that sees no key gives zeros.
   share = 1.0 / tl.where(total == 0.0, 1.0, total)
