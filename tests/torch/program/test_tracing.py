@@ -44,6 +44,11 @@ class Pairs(torch.nn.Module):
     return x.view(x.shape[0], -1, 2).sum(2)
 
 
+class Powers(torch.nn.Module):
+  def forward(self, x, n):
+    return x ** n.item()
+
+
 @functools.lru_cache
 def ones(length):
   return torch.ones(length)
@@ -386,3 +391,10 @@ def test_a_number_of_an_object_begins_with_its_value(tmp_path):
   program = husk.load(tmp_path / "model.husk")
   for _ in range(2):
     torch.testing.assert_close(torch.as_tensor(program(x)), eager(x))
+
+
+def test_an_error_of_torch_names_no_file_of_husk(tmp_path):
+  with pytest.raises(Exception, match="data-dependent") as raised:
+    husk.write(Powers(), (torch.rand(3), torch.tensor(4)), tmp_path, targets=("host:avx2",))
+  assert "Caused by" in str(raised.value)
+  assert "husk/program" not in str(raised.value)

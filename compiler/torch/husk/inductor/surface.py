@@ -803,6 +803,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   ),
   "torch.fx.experimental.symbolic_shapes": (
     uses("statically_known_true", "asks without a condition"),
+    replaces("uninteresting_files", "leaves out files of Husk (tracing.py)"),
     uses("cast_symbool_to_symint_guardless", "the number of a boolean (checks.py)"),
     uses("GuardOnDataDependentSymNode", "the data decides a branch of a model (tracing.py)"),
     uses("free_unbacked_symbols", "whether the data decides a size (host_complex.py)"),

@@ -238,7 +238,12 @@ def _lines_of_conditions(lines: list[str]) -> Iterator[None]:
         lines.append(f"{assumed.text(self, guard.expr)}: {line}")
     return answer
 
-  with replaced((ShapeEnv, "evaluate_expr", evaluate_expr)):
+  # torch writes the place that asks into its errors, which is the first one outside of these files.
+  files = symbolic_shapes.uninteresting_files() | {__file__}
+  with replaced(
+    (ShapeEnv, "evaluate_expr", evaluate_expr),
+    (symbolic_shapes, "uninteresting_files", lambda: files),
+  ):
     yield
 
 
