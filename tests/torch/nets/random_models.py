@@ -28,7 +28,6 @@ import pathlib
 import pickle
 import re
 import select
-import shutil
 import signal
 import sys
 import tempfile
