@@ -398,3 +398,26 @@ def test_an_error_of_torch_names_no_file_of_husk(tmp_path):
     husk.write(Powers(), (torch.rand(3), torch.tensor(4)), tmp_path, targets=("host:avx2",))
   assert "Caused by" in str(raised.value)
   assert "husk/program" not in str(raised.value)
+
+
+class Turns(torch.nn.Module):
+  """A loop of Python, and layers that are alike."""
+
+  def __init__(self, turns, layers):
+    super().__init__()
+    self.turns = turns
+    self.layers = torch.nn.Sequential(*(Branch() for _ in range(layers)))
+
+  def forward(self, x):
+    for _ in range(self.turns):
+      x = x * 1.5
+    return self.layers(x)
+
+
+@pytest.mark.parametrize("turns, layers, is_said", [(120, 1, True), (20, 120, False)])
+def test_a_long_loop_that_is_unrolled_is_said(caplog, turns, layers, is_said):
+  with caplog.at_level(logging.WARNING, "husk"):
+    tracing.traced(Turns(turns, layers), (torch.ones(2, 3),), None, None)
+  said = "is unrolled, with about 120 turns: test_tracing.py" in caplog.text
+  assert said == is_said
+  assert ("unrolled" in caplog.text) == is_said
