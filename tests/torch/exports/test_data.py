@@ -7,6 +7,8 @@ import hir_interpreter
 import husk
 import pytest
 import torch
+from cuda_numerics import computed
+from function_module import FunctionModule
 from torch.export import Dim
 
 pytestmark = pytest.mark.skipif(
@@ -113,6 +115,14 @@ def test_item(value, tmp_path):
     others=[(X, torch.zeros_like(value))],
   )
   assert "read " in text
+
+
+def test_a_boolean_of_the_data_on_a_gpu(tmp_path):
+  model = FunctionModule(lambda self, x, v: (x * v.item(), x + v.item()))
+  runs = [{"x": X, "v": value} for value in n(True, False)]
+  results = computed(model, (X, *n(True)), None, runs, tmp_path)
+  for arguments, result in zip(runs, results, strict=True):
+    torch.testing.assert_close(tuple(result.values()), model(**arguments))
 
 
 def test_tolist(tmp_path):

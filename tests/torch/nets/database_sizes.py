@@ -579,15 +579,12 @@ def outcomes(cases, options):
   def function():
     import husk
 
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="database-sizes-"))
     try:
-      return attempt(cases, options, folder)
+      return attempt(cases, options, pathlib.Path(tempfile.mkdtemp()))
     except husk.Unsupported as error:
       return "refused", str(error)
     except Exception as error:
       return "crashed", f"{type(error).__name__}: {error}"
-    finally:
-      shutil.rmtree(folder, ignore_errors=True)
 
   found = in_a_child(function, options.limit * len(cases))
   if isinstance(found, dict):

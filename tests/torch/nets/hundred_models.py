@@ -220,7 +220,7 @@ def attempt(row: Row, options: argparse.Namespace, measured: Measured) -> tuple[
 
   model = built(row)
   args, kwargs = called_with(row, row.size)
-  path = pathlib.Path(tempfile.mkdtemp(prefix="hundred-models-")) / "model.husk"
+  path = pathlib.Path(tempfile.mkdtemp()) / "model.husk"
   measured.found["parameters"] = max(1, sum(one.numel() for one in model.parameters()))
   shapes = None if options.static else row.shapes
   with measured.export():

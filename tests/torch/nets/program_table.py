@@ -12,6 +12,7 @@ its command line are
     --pack DIR              artifacts for the GPU of --gpu, inputs and eager's results
     --check DIR             runs them on that GPU, in one process until a program fails
     --compile               by torch.compile(backend="husk") in place of an export
+    --static                the sizes of the example alone, which do not vary
 
 A program has one of these results: equal; exported (nothing ran); wrong; failed (it exports, and
 does not run); torch.export (which refuses it, with or without Husk); refused (by Husk, in words
@@ -151,6 +152,8 @@ def outcome(name, build, words, options, folder):
 
   torch.manual_seed(3)
   one = build()
+  if options.static:
+    one = Program(one.model, one.args)
   try:
     wanted = expected(one)
   except Exception as error:
@@ -290,6 +293,7 @@ def main(text, programs, refused):
   parser.add_argument("--pack", metavar="DIR", help="only write artifacts for a GPU into a folder")
   parser.add_argument("--check", metavar="DIR", help="only run that folder, on the GPU")
   parser.add_argument("--compile", action="store_true", help="torch.compile, and no export")
+  parser.add_argument("--static", action="store_true", help="sizes do not vary")
   options = parser.parse_args()
   warnings.simplefilter("ignore")
   logging.disable(logging.ERROR)

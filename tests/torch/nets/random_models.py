@@ -28,7 +28,6 @@ import pathlib
 import pickle
 import re
 import select
-import shutil
 import signal
 import sys
 import tempfile
@@ -42,6 +41,7 @@ import random_programs  # noqa: E402
 import torch  # noqa: E402
 from net_log import FINDS, Log, summary, words  # noqa: E402
 from random_programs import Rejected  # noqa: E402
+from torch._inductor.runtime.cache_dir_utils import cache_dir  # noqa: E402
 
 
 def outcome(program, target, folder):
@@ -202,8 +202,27 @@ def without_a_gpu():
   torch._C._cuda_getDeviceCount = lambda: 0
 
 
+@contextlib.contextmanager
+def folder_of_a_child():
+  """A folder for the temporary files of a child and of the compilers that it starts. It is removed
+  afterwards, also if SIGTERM ends this process meanwhile. Inductor's caches stay where they are."""
+  cache_dir()  # sets TORCHINDUCTOR_CACHE_DIR
+  before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+  try:
+    with tempfile.TemporaryDirectory(prefix="husk-net-", ignore_cleanup_errors=True) as folder:
+      yield folder
+  finally:
+    signal.signal(signal.SIGTERM, before)
+
+
 def in_a_child(function, seconds):
-  """What a function returns in a child of this process, or how the child ends without it."""
+  """What a function returns in a child of this process, or how the child ends without it. Nothing
+  that the child writes to the folder of temporary files stays."""
+  with folder_of_a_child() as folder:
+    return _in_a_child(function, seconds, folder)
+
+
+def _in_a_child(function, seconds, folder):
   reader, writer = os.pipe()
   child = os.fork()
   if not child:
@@ -211,6 +230,8 @@ def in_a_child(function, seconds):
     os.close(reader)
     code = 1
     try:
+      signal.signal(signal.SIGTERM, signal.SIG_DFL)
+      tempfile.tempdir = os.environ["TMPDIR"] = folder
       null = os.open(os.devnull, os.O_WRONLY)
       os.dup2(null, 2)
       result = function()
@@ -221,21 +242,20 @@ def in_a_child(function, seconds):
       os._exit(code)
   os.close(writer)
   parts, end = [], time.monotonic() + seconds
-  late = False
-  with os.fdopen(reader, "rb", buffering=0) as pipe:
-    while True:
-      left = end - time.monotonic()
-      if left <= 0 or not select.select([pipe], [], [], left)[0]:
-        late = True
-        break
-      part = pipe.read(1 << 20)
-      if not part:
-        break
-      parts.append(part)
-  if late:
-    with contextlib.suppress(ProcessLookupError):
-      os.killpg(child, signal.SIGKILL)
-  _, status = os.waitpid(child, 0)
+  late = True
+  try:
+    with os.fdopen(reader, "rb", buffering=0) as pipe:
+      while (left := end - time.monotonic()) > 0 and select.select([pipe], [], [], left)[0]:
+        part = pipe.read(1 << 20)
+        if not part:
+          late = False
+          break
+        parts.append(part)
+  finally:
+    if late:  # or this process is about to end
+      with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
   if late:
     return "late", f"no result after {seconds} s"
   if status or not parts:
@@ -261,11 +281,7 @@ def isolated(program, options):
         except Exception as error:
           result = "rejected", f"{type(error).__name__}: {error}"
       return *result, random_program, random_programs.taken
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="random-model-"))
-    try:
-      return outcome(program, options.target[0], folder)
-    finally:
-      shutil.rmtree(folder, ignore_errors=True)
+    return outcome(program, options.target[0], pathlib.Path(tempfile.mkdtemp()))
 
   return in_a_child(function, options.limit)
 

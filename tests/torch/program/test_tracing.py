@@ -44,6 +44,11 @@ class Pairs(torch.nn.Module):
     return x.view(x.shape[0], -1, 2).sum(2)
 
 
+class Powers(torch.nn.Module):
+  def forward(self, x, n):
+    return x ** n.item()
+
+
 @functools.lru_cache
 def ones(length):
   return torch.ones(length)
@@ -386,3 +391,33 @@ def test_a_number_of_an_object_begins_with_its_value(tmp_path):
   program = husk.load(tmp_path / "model.husk")
   for _ in range(2):
     torch.testing.assert_close(torch.as_tensor(program(x)), eager(x))
+
+
+def test_an_error_of_torch_names_no_file_of_husk(tmp_path):
+  with pytest.raises(Exception, match="data-dependent") as raised:
+    husk.write(Powers(), (torch.rand(3), torch.tensor(4)), tmp_path, targets=("host:avx2",))
+  assert "Caused by" in str(raised.value)
+  assert "husk/program" not in str(raised.value)
+
+
+class Turns(torch.nn.Module):
+  """A loop of Python, and layers that are alike."""
+
+  def __init__(self, turns, layers):
+    super().__init__()
+    self.turns = turns
+    self.layers = torch.nn.Sequential(*(Branch() for _ in range(layers)))
+
+  def forward(self, x):
+    for _ in range(self.turns):
+      x = x * 1.5
+    return self.layers(x)
+
+
+@pytest.mark.parametrize("turns, layers, is_said", [(120, 1, True), (20, 120, False)])
+def test_a_long_loop_that_is_unrolled_is_said(caplog, turns, layers, is_said):
+  with caplog.at_level(logging.WARNING, "husk"):
+    tracing.traced(Turns(turns, layers), (torch.ones(2, 3),), None, None)
+  said = "is unrolled, with about 120 turns: test_tracing.py" in caplog.text
+  assert said == is_said
+  assert ("unrolled" in caplog.text) == is_said

@@ -238,6 +238,14 @@ def bounds(shapes: Any, expression: Any) -> Any:
     return ValueRanges.unknown_int()
 
 
+def largest(size: Any, otherwise: int) -> int:
+  """The largest value of a size while a model is traced; `otherwise` if it has no bound."""
+  if isinstance(size, int):
+    return size
+  bound: Any = size.node.shape_env.bound_sympy(size.node.expr).upper
+  return int(bound) if bound.is_Integer else otherwise
+
+
 @contextlib.contextmanager
 def restored(shapes: Any) -> Iterator[None]:
   """Gives a shape environment back, when closed, in the state in which it is now."""

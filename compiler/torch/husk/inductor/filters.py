@@ -21,6 +21,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from .assumed import largest
 from .replace import replaced
 
 if TYPE_CHECKING:
@@ -129,10 +130,7 @@ def recursive(waveform: torch.Tensor, coefficients: torch.Tensor) -> torch.Tenso
 
 def _steps(count: Any) -> int:
   """How many steps reach the first of some blocks, whose number may vary, from the last one."""
-  if not isinstance(count, int):
-    bound = count.node.shape_env.bound_sympy(count.node.expr).upper
-    count = int(bound) if bound.is_Integer else _BLOCKS
   steps = 0
-  while _REACH**steps < count:
+  while _REACH**steps < largest(count, _BLOCKS):
     steps += 1
   return steps

@@ -267,6 +267,7 @@ def _of_blocks_alone(block_shape: Callable[..., Any]) -> Callable[..., Any]:
   """Makes `TritonSymbols.get_block_shape` take an index along a dimension without blocks for a
   number. A scan that several blocks share has such an index for its rows, and torch 2.11 fails if a
   kernel reads what has an element for each row."""
+  import sympy
   from torch._inductor.virtualized import V
 
   def has_blocks(symbol: Any, kernel: InductorObject) -> bool:
@@ -275,7 +276,7 @@ def _of_blocks_alone(block_shape: Callable[..., Any]) -> Callable[..., Any]:
 
   def of_blocks_alone(cls: InductorObject, expr: Any) -> Any:
     blocks = [symbol for symbol in expr.free_symbols if has_blocks(symbol, V.kernel)]
-    return block_shape(cls, sum(blocks, start=expr * 0))
+    return block_shape(cls, sum(blocks, start=sympy.Integer(0)))
 
   return of_blocks_alone
 

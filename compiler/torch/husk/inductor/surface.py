@@ -665,6 +665,9 @@ SURFACE: dict[str, tuple[Names, ...]] = {
       "torch sees descriptors without a GPU (descriptors.py)",
     ),
   ),
+  "torch._higher_order_ops.associative_scan": (
+    replaces("generic_associative_scan", "scans any length (scans.py)"),
+  ),
   "torch._higher_order_ops.triton_kernel_wrap": (
     replaces("call_HOP", "descriptors become tensors (descriptors.py)", of="TracingTritonHOPifier"),
     replaces("triton_kernel_wrapper_mutation", "gets the sizes of the blocks (descriptors.py)"),
@@ -803,6 +806,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   ),
   "torch.fx.experimental.symbolic_shapes": (
     uses("statically_known_true", "asks without a condition"),
+    replaces("uninteresting_files", "leaves out files of Husk (tracing.py)"),
     uses("cast_symbool_to_symint_guardless", "the number of a boolean (checks.py)"),
     uses("GuardOnDataDependentSymNode", "the data decides a branch of a model (tracing.py)"),
     uses("free_unbacked_symbols", "whether the data decides a size (host_complex.py)"),
@@ -969,6 +973,10 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   "torchaudio.functional.filtering": (
     replaces("_lfilter_core_loop", "filters blocks of samples (filters.py)"),
     replaces("_overdrive_core_loop_cpu _overdrive_core_loop_generic", "filters the same way"),
+  ),
+  # transformers, which is looked at if the environment has it.
+  "transformers.utils.import_utils": (
+    replaces("is_torchdynamo_exporting", "lets Mamba scan (scans.py)"),
   ),
   # SymPy.
   "sympy.core.basic": (

@@ -24,7 +24,7 @@ from .. import prints
 from ..errors import CompileError, Unsupported
 from ..inductor import assumed, exported_programs, failures, origins
 from ..inductor.replace import replaced
-from . import guards
+from . import guards, unrolled
 from .objects import Classes
 
 if TYPE_CHECKING:
@@ -121,6 +121,8 @@ def traced(
       remarks.insert(
         0, f"traced with {way}, since torch.export refuses the model with {first}: {reason}"
       )
+    if loop := unrolled.remark(program):
+      remarks.append(loop)
     for remark in remarks:
       logging.getLogger("husk").warning("%s", remark)
     return program
@@ -238,7 +240,12 @@ def _lines_of_conditions(lines: list[str]) -> Iterator[None]:
         lines.append(f"{assumed.text(self, guard.expr)}: {line}")
     return answer
 
-  with replaced((ShapeEnv, "evaluate_expr", evaluate_expr)):
+  # torch writes the place that asks into its errors, which is the first one outside of these files.
+  files = symbolic_shapes.uninteresting_files() | {__file__}
+  with replaced(
+    (ShapeEnv, "evaluate_expr", evaluate_expr),
+    (symbolic_shapes, "uninteresting_files", lambda: files),
+  ):
     yield
 
 

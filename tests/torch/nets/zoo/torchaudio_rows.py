@@ -86,8 +86,9 @@ def lengths(*values: int) -> Callable[[], torch.Tensor]:
 
 
 def wave() -> torch.Tensor:
-  """Half a second of noise that begins after a quarter of one."""
-  return torch.randn(1, 8000) * (torch.arange(8000) > 4000) * 0.3
+  """Half a second of noise that begins after a quarter of one. Zeros have no sign: a phase vocoder
+  asks for the angle of their transform, and that of -0 is pi."""
+  return torch.where(torch.arange(8000) > 4000, torch.randn(1, 8000) * 0.3, 0.0)
 
 
 def pitch_shift() -> torch.nn.Module:
