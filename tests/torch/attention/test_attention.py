@@ -467,6 +467,39 @@ def test_rows_of_a_mask_that_the_program_computes(tmp_path, monkeypatch):
   assert len(launches) == 2 and all("mask_row" in each for each in launches), launches
 
 
+@pytest.mark.parametrize(
+  "mask, is_bound",
+  [
+    (lambda keys, queries: keys <= queries, True),
+    (lambda keys, queries: queries[None, None] >= keys, True),
+    (lambda keys, queries: keys < queries, False),
+    (lambda keys, queries: (keys <= queries) & (keys > queries - 9), False),
+    (lambda keys, queries: keys + 1 <= queries, False),
+    (lambda keys, queries: keys <= queries // 2, False),
+    (lambda keys, queries: queries <= keys, False),
+  ],
+)
+def test_queries_that_follow_keys_have_a_bound(mask, is_bound, tmp_path):
+  """As in a chunk of a prompt, whose first token is at a position that is a number."""
+
+  def function(self, q, k, v, position):
+    places = torch.arange(q.shape[2]) + position
+    first = places[0:1]  # as language models make it of all positions
+    keys, queries = torch.arange(k.shape[2])[None], torch.arange(q.shape[2])[:, None] + first
+    return SDPA(q, k, v, mask(keys, queries), enable_gqa=True)
+
+  def args(queries, keys, position):
+    tensors = [heads(1, count, rows) for count, rows in ((4, queries), (2, keys), (2, keys))]
+    return *tensors, position
+
+  queries, keys = ({2: torch.export.Dim(name, min=1)} for name in ("queries", "keys"))
+  shapes = (queries, keys, keys, torch.export.Dim.DYNAMIC)
+  runs = [args(5, 20, 15), args(33, 65, 32), args(1, 40, 7), args(40, 30, 0), args(20, 90, 3)]
+  check(tmp_path, function, args(5, 7, 2), runs, shapes)
+  names = re.findall(r"launch h200_(attention\S*)", (tmp_path / "model.hir").read_text())
+  assert names == ["attention_f32_16_causal" if is_bound else "attention_f32_16_mask"]
+
+
 def test_layouts(tmp_path):
   """Slices of one product, ranks, keys whose rows are not dense, and what follows at once."""
 

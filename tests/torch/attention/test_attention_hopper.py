@@ -73,6 +73,9 @@ CASES = {
   "wide tiles, 3 stages, size 128": dict(
     block_n=128, size=128, stages=3, queries=20, keys=500, layout="rows"
   ),
+  "keys before": dict(queries=150, keys=330, causal=True, ahead=180, heads=2),
+  "keys before and after": dict(queries=150, keys=400, causal=True, ahead=70, group=2),
+  "keys before, fewer keys": dict(queries=150, keys=200, causal=True, ahead=170, block_n=128),
   "a scale": dict(scale=0.9),
   "large scores": dict(scale=30.0, causal=True, queries=70, keys=70),
   "bf16": dict(dtype="bfloat16", queries=150, keys=150),
@@ -95,6 +98,7 @@ def differences(
   layout="heads",
   lse=True,
   causal=False,
+  ahead=0,
   scale=None,
   programs=3,
   stages=2,
@@ -127,6 +131,7 @@ def differences(
       scale * math.log2(math.e),
       queries,
       keys,
+      ahead,
       batch * heads,
       *q.stride()[:3],
       *k.stride()[:3],
@@ -142,7 +147,7 @@ def differences(
     ],
     order,
   )
-  result, sums = expected(q, k, v, None, causal, scale)
+  result, sums = expected(q, k, v, None, causal, scale, ahead=ahead)
   found = [difference(out, result), difference(inner, sums) if lse else 0.0]
   assert lse or inner.isnan().all()
   out.fill_(7.0)
@@ -320,12 +325,12 @@ MISTAKES = {  # name: (text, what it is replaced by, what is seen, a case if ano
   ),
   "scores behind the last key": ("if i * BLOCK_N >= whole:", "if False:", WRONG),
   "a key too many": (
-    "sees = gl.minimum(keys, query + 1)",
-    "sees = gl.minimum(keys, query + 2)",
+    "sees = gl.minimum(keys, query + 1 + ahead)",
+    "sees = gl.minimum(keys, query + 2 + ahead)",
     WRONG,
   ),
   "whole tiles that are not": (
-    "whole = gl.minimum(keys, tile * 128 // GROUP + 1)",
+    "whole = gl.minimum(keys, tile * 128 // GROUP + 1 + ahead)",
     "whole = keys",
     WRONG,
   ),

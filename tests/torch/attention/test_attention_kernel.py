@@ -21,6 +21,12 @@ CASES = {
   "causal": dict(batch=2, queries=37, keys=37, causal=True),
   "causal, more keys": dict(queries=5, keys=61, causal=True),
   "causal, fewer keys": dict(queries=61, keys=5, causal=True),
+  "keys before": dict(batch=2, queries=37, keys=61, causal=True, ahead=24),
+  "keys before and after": dict(queries=20, keys=90, causal=True, ahead=33, block_m=32),
+  "keys before, fewer keys": dict(queries=40, keys=50, causal=True, ahead=25, group=2),
+  "keys before, f16, sinks": dict(
+    dtype="float16", queries=40, keys=70, causal=True, ahead=30, sinks=True
+  ),
   "wide blocks, causal": dict(queries=50, keys=50, causal=True, block_m=16, block_n=64),
   "tall blocks, causal": dict(queries=50, keys=50, causal=True, block_m=64, block_n=16),
   "one head in the cache, causal": dict(

@@ -58,6 +58,7 @@ def computed(
   layout="heads",
   mask=None,
   causal=False,
+  ahead=0,
   scale=None,
   splits=1,
   cache=1 << 24,
@@ -122,6 +123,7 @@ def computed(
       softcap * math.log2(math.e),
       queries,
       keys,
+      ahead,
       *q.stride()[:3],
       *k.stride()[:3],
       *v.stride()[:3],
@@ -163,7 +165,9 @@ def computed(
     )
   return [
     difference(one, other)
-    for one, other in zip((out, lse), expected(q, *known, mask, causal, scale, softcap, sinks))
+    for one, other in zip(
+      (out, lse), expected(q, *known, mask, causal, scale, softcap, sinks, ahead)
+    )
   ]
 
 

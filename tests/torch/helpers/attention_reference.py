@@ -18,7 +18,7 @@ def laid_out(shape, dtype, layout):
   )
 
 
-def expected(q, k, v, mask, causal, scale, softcap=0.0, sinks=None):
+def expected(q, k, v, mask, causal, scale, softcap=0.0, sinks=None, ahead=0):
   group = q.shape[1] // k.shape[1]
   q, k, v = (
     q.double(),
@@ -30,7 +30,7 @@ def expected(q, k, v, mask, causal, scale, softcap=0.0, sinks=None):
     scores = torch.tanh(scores / softcap) * softcap
   if causal:
     scores = scores.masked_fill(
-      ~torch.ones(scores.shape[-2:], dtype=torch.bool).tril(), float("-inf")
+      ~torch.ones(scores.shape[-2:], dtype=torch.bool).tril(ahead), float("-inf")
     )
   if mask is not None:
     scores = (

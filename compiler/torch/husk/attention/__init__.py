@@ -25,6 +25,10 @@ Decisions of the kernels (kernel.py, hopper_kernel.py):
   these cases have two loops.
 - Under a causal mask the blocks are ordered by length, the longest first, so that the last blocks
   to run are short. The order covers only as many heads as the cache holds keys and values of.
+- A chunk of a prompt sees the keys before it and those up to each token of its own. A mask that
+  says this by positions (bounds.py) is a causal mask whose first query has keys `ahead` of it, so
+  that the kernel reads no mask and no keys that no query sees, and the Gluon kernel below may be
+  taken.
 - f32 products are three tf32 products each (`tf32x3`). With `ieee`, ptxas spilled 0.8 KB a thread.
 - A row that sees no key is zeros, as in the fused kernels of eager PyTorch. The decomposed form
   yields NaN.

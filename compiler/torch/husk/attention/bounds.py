@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 from ..inductor import graphs
@@ -32,6 +33,63 @@ def window(mask: torch.fx.Node, positions: torch.fx.Node, count: Any) -> int:
   return windows[0] if windows else 0
 
 
+def first_position(mask: torch.fx.Node, queries: Any, keys: Any) -> Any:
+  """The position of the first query, a number or its node, if a mask says that query i sees the
+  keys up to i positions after it; else None. The mask is that of all batches and heads."""
+  import torch
+
+  aten = torch.ops.aten
+  shape = [*[1] * (4 - len(mask.meta["val"].shape)), *mask.meta["val"].shape]
+  if not all(map(known_equal, shape, (1, 1, queries, keys))):
+    return None
+  node = source(mask)
+  if not isinstance(node, torch.fx.Node) or node.target not in (aten.le.Tensor, aten.ge.Tensor):
+    return None
+  of_keys, of_queries = node.args if node.target is aten.le.Tensor else node.args[::-1]
+  if not _are_keys(of_keys) or not isinstance(of_queries, torch.fx.Node):
+    return None
+  sizes = of_queries.meta["val"].shape
+  if len(sizes) < 2 or not known_equal(sizes[-1], 1) or not known_equal(sizes[-2], queries):
+    return None
+  return _start(source(of_queries), queries)
+
+
+def _start(node: Any, count: Any) -> Any:
+  """The first of `count` numbers that follow one another along a dimension, as a number or its
+  node; None if a tensor is something else."""
+  import torch
+
+  aten = torch.ops.aten
+  if not isinstance(node, torch.fx.Node):
+    return None
+  if node.target is aten.arange.default and len(node.args) == 1:
+    return 0 if known_equal(node.meta["val"].shape[0], count) else None
+  if node.target is not aten.add.Tensor or node.kwargs:
+    return None
+  for numbers, start in (node.args, node.args[::-1]):
+    if _start(source(numbers), count) == 0:
+      return _number(start)
+  return None
+
+
+def _number(node: Any) -> Any:
+  """The number that is a node of a number, or the only element of a tensor: the first one of
+  numbers that follow one another."""
+  import torch
+
+  aten = torch.ops.aten
+  if not isinstance(node, torch.fx.Node):
+    return node if isinstance(node, int) else None
+  if isinstance(node.meta["val"], (int, torch.SymInt)):
+    return node
+  node = source(node)
+  if node.target is not aten.slice.Tensor or node.args[2:] != (0, 1) or node.kwargs:
+    return None
+  rows: Any = node.args[0]
+  size = rows.meta["val"].shape[node.args[1]]
+  return _start(source(rows), size) if known_equal(rows.meta["val"].numel(), size) else None
+
+
 def _bounds(node: Any, positions: torch.fx.Node) -> list[int | None]:
   """What a mask says: 0 for the keys up to the position, a number for so many keys before its end,
   None for anything else. A mask that is true everywhere says nothing."""
@@ -58,7 +116,8 @@ def _bounds(node: Any, positions: torch.fx.Node) -> list[int | None]:
 
 
 def source(node: Any) -> Any:
-  """The node of ints or truth values of which another one is a view, or a sum with zero."""
+  """The node of ints or truth values of which another one is a view of all elements, or a sum with
+  zero."""
   import torch
 
   aten = torch.ops.aten
@@ -77,6 +136,12 @@ def source(node: Any) -> Any:
       if len(kinds) > 1 or not kinds <= {torch.bool, torch.int64}:
         return node
       node = before
+    elif node.target is aten.slice.Tensor and len(node.args) < 5:
+      whole: Any = node.args[0]
+      sizes = zip(node.meta["val"].shape, whole.meta["val"].shape, strict=True)
+      if not all(itertools.starmap(known_equal, sizes)):
+        return node
+      node = whole
     elif node.target is aten.add.Tensor and not node.kwargs:
       left, right = node.args
       if _is_zero(right):

@@ -24,7 +24,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 
 @gluon.jit
-def attention_hopper(q, k, v, out, lse, factor: gl.constexpr, queries, keys, pairs,
+def attention_hopper(q, k, v, out, lse, factor: gl.constexpr, queries, keys, ahead, pairs,
                      q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row,
                      out_batch, out_head, out_row,
                      HEADS: gl.constexpr, GROUP: gl.constexpr, CAUSAL: gl.constexpr,
@@ -53,12 +53,12 @@ def attention_hopper(q, k, v, out, lse, factor: gl.constexpr, queries, keys, pai
     mbarrier.init(barriers.index(4 * STAGES + i), count=128)
     mbarrier.init(barriers.index(4 * STAGES + 2 + i), count=1)
   gl.warp_specialize([
-      (_compute, (0, out, lse, factor, queries, keys, pairs, out_batch, out_head, out_row, q_rows,
-                  k_tiles, v_tiles, barriers, HEADS, GROUP, CAUSAL, SIZE, BLOCK_N, STAGES)),
-      (_compute, (1, out, lse, factor, queries, keys, pairs, out_batch, out_head, out_row, q_rows,
-                  k_tiles, v_tiles, barriers, HEADS, GROUP, CAUSAL, SIZE, BLOCK_N, STAGES)),
-      (_bring, (q, k, v, queries, keys, pairs, q_batch, q_head, q_row, k_batch, k_head, k_row,
-                v_batch, v_head, v_row, q_rows, k_tiles, v_tiles, barriers,
+      (_compute, (0, out, lse, factor, queries, keys, ahead, pairs, out_batch, out_head, out_row,
+                  q_rows, k_tiles, v_tiles, barriers, HEADS, GROUP, CAUSAL, SIZE, BLOCK_N, STAGES)),
+      (_compute, (1, out, lse, factor, queries, keys, ahead, pairs, out_batch, out_head, out_row,
+                  q_rows, k_tiles, v_tiles, barriers, HEADS, GROUP, CAUSAL, SIZE, BLOCK_N, STAGES)),
+      (_bring, (q, k, v, queries, keys, ahead, pairs, q_batch, q_head, q_row, k_batch, k_head,
+                k_row, v_batch, v_head, v_row, q_rows, k_tiles, v_tiles, barriers,
                 HEADS, GROUP, CAUSAL, SIZE, BLOCK_N, STAGES)),
   ], [4, 4], [REGISTERS, 504 - 2 * REGISTERS])     # 3 * 168: 384 threads share 65,536 registers
 
@@ -114,13 +114,14 @@ def _place(turn, tiles_of_head, pairs, CAUSAL: gl.constexpr):
 
 
 @gluon.jit
-def _range(tile, queries, keys, GROUP: gl.constexpr, CAUSAL: gl.constexpr, BLOCK_N: gl.constexpr):
+def _range(tile, queries, keys, ahead, GROUP: gl.constexpr, CAUSAL: gl.constexpr,
+           BLOCK_N: gl.constexpr):
   """(the number of blocks of keys that some row of a tile sees, the number of keys in whole blocks
   that all its rows see)."""
   end, whole = keys, keys
   if CAUSAL:
-    end = gl.minimum(keys, gl.minimum(tile * 128 + 127, queries * GROUP - 1) // GROUP + 1)
-    whole = gl.minimum(keys, tile * 128 // GROUP + 1)
+    end = gl.minimum(keys, gl.minimum(tile * 128 + 127, queries * GROUP - 1) // GROUP + 1 + ahead)
+    whole = gl.minimum(keys, tile * 128 // GROUP + 1 + ahead)
   return gl.cdiv(end, BLOCK_N), whole // BLOCK_N * BLOCK_N
 
 
@@ -134,7 +135,7 @@ def _next(stage, phase, STAGES: gl.constexpr):
 
 
 @gluon.jit
-def _bring(q, k, v, queries, keys, pairs, q_batch, q_head, q_row, k_batch, k_head, k_row,
+def _bring(q, k, v, queries, keys, ahead, pairs, q_batch, q_head, q_row, k_batch, k_head, k_row,
            v_batch, v_head, v_row, q_rows, k_tiles, v_tiles, barriers,
            HEADS: gl.constexpr, GROUP: gl.constexpr, CAUSAL: gl.constexpr, SIZE: gl.constexpr,
            BLOCK_N: gl.constexpr, STAGES: gl.constexpr):
@@ -148,7 +149,7 @@ def _bring(q, k, v, queries, keys, pairs, q_batch, q_head, q_row, k_batch, k_hea
   for turn in range(_turns(tiles_of_head, pairs, CAUSAL)):
     mine, tile, pair = _place(turn, tiles_of_head, pairs, CAUSAL)
     if mine:
-      count, _ = _range(tile, queries, keys, GROUP, CAUSAL, BLOCK_N)
+      count, _ = _range(tile, queries, keys, ahead, GROUP, CAUSAL, BLOCK_N)
       batch = (pair // HEADS).to(gl.int64)
       head = pair % HEADS
       for half in gl.static_range(2):
@@ -189,7 +190,7 @@ def _copy(to, base, row_at, row, limit, SIZE: gl.constexpr, layout: gl.constexpr
 
 
 @gluon.jit
-def _compute(WHICH: gl.constexpr, out, lse, factor: gl.constexpr, queries, keys, pairs,
+def _compute(WHICH: gl.constexpr, out, lse, factor: gl.constexpr, queries, keys, ahead, pairs,
              out_batch, out_head, out_row, q_rows, k_tiles, v_tiles, barriers,
              HEADS: gl.constexpr, GROUP: gl.constexpr, CAUSAL: gl.constexpr, SIZE: gl.constexpr,
              BLOCK_N: gl.constexpr, STAGES: gl.constexpr):
@@ -209,11 +210,11 @@ def _compute(WHICH: gl.constexpr, out, lse, factor: gl.constexpr, queries, keys,
   for turn in range(_turns(tiles_of_head, pairs, CAUSAL)):
     mine, tile, pair = _place(turn, tiles_of_head, pairs, CAUSAL)
     if mine:
-      count, whole = _range(tile, queries, keys, GROUP, CAUSAL, BLOCK_N)
+      count, whole = _range(tile, queries, keys, ahead, GROUP, CAUSAL, BLOCK_N)
       first = tile * 128 + WHICH * 64
       query = gl.minimum(first + gl.arange(0, 64, gl.SliceLayout(1, of_scores)), last) // GROUP
       # The number of keys that a row sees.
-      sees = gl.minimum(keys, query + 1) if CAUSAL else keys + 0 * query
+      sees = gl.minimum(keys, query + 1 + ahead) if CAUSAL else keys + 0 * query
       top = gl.full([64], float("-inf"), gl.float32, gl.SliceLayout(1, of_scores))
       total = gl.full([64], 0.0, gl.float32, gl.SliceLayout(1, of_scores))
       result = gl.full([64, SIZE], 0.0, gl.float32, of_result)

@@ -15,7 +15,7 @@ import triton.language as tl
 
 @triton.jit
 def attention(q, k, v, table, mask, sinks, k_scale, v_scale, out, lse, husk_asserts,
-              factor: tl.constexpr, CAP: tl.constexpr, queries, keys,
+              factor: tl.constexpr, CAP: tl.constexpr, queries, keys, ahead,
               q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row,
               mask_batch, mask_head, mask_row, mask_column,
               k_scale_batch, k_scale_head, k_scale_row, v_scale_batch, v_scale_head, v_scale_row,
@@ -29,10 +29,10 @@ def attention(q, k, v, table, mask, sinks, k_scale, v_scale, out, lse, husk_asse
   """A block makes BLOCK_M rows of one head of one batch, which `_place` chooses by program 0.
 
   The elements of a row are dense. The strides `*_batch`, `*_head`, `*_row` and `mask_column` are
-  counted in elements. With CAUSAL, query i sees the keys 0 to i. `mask` (bool, float or None) has
-  one number for each query and key. `sinks` (or None) has a score for each head of q, with which
-  each row begins, without a value. With CAP, which is in units of log2 (0: none), a score x is
-  CAP * tanh(x / CAP) before the mask. `k_scale` and `v_scale` (or None) have a number for each key
+  counted in elements. With CAUSAL, query i sees the keys 0 to i + ahead. `mask` (bool, float or
+  None) has one number for each query and key. `sinks` (or None) has a score for each head of q,
+  with which each row begins, without a value. With CAP, which is in units of log2 (0: none), a
+  score x is CAP * tanh(x / CAP) before the mask. `k_scale` and `v_scale` (or None) have a number for each key
   and head, with which its row of k, or of v, is multiplied: then k and v are codes of 8 bits. `lse`
   (or None) gets the logarithm of the sum of the exponentials; it is dense, with a row for each
   batch and head of q.
@@ -88,8 +88,8 @@ def attention(q, k, v, table, mask, sinks, k_scale, v_scale, out, lse, husk_asse
   # `whole`, a multiple of BLOCK_N, all rows see them.
   begin, end, whole = 0, keys, keys
   if CAUSAL:
-    end = tl.minimum(keys, tl.minimum(block * BLOCK_M + BLOCK_M - 1, last) // GROUP + 1)
-    whole = tl.minimum(keys, block * BLOCK_M // GROUP + 1)
+    end = tl.minimum(keys, tl.minimum(block * BLOCK_M + BLOCK_M - 1, last) // GROUP + 1 + ahead)
+    whole = tl.minimum(keys, block * BLOCK_M // GROUP + 1 + ahead)
   if SPLITS > 1:
     part = tl.cdiv(tl.cdiv(keys, SPLITS), BLOCK_N) * BLOCK_N
     begin = tl.program_id(1) * part
@@ -110,11 +110,12 @@ def attention(q, k, v, table, mask, sinks, k_scale, v_scale, out, lse, husk_asse
   # One loop over all keys, since each loop waits for its first loads. Two loops with a mask, whose
   # loads are wider without bounds, and with f32, which would have too few registers in one loop.
   # Pages are whole tiles, all of which all rows see unless a mask hides some.
+  last_key = query + ahead
   two: tl.constexpr = mask is not None or k.dtype.element_ty.primitive_bitwidth == 32
   all_whole: tl.constexpr = PAGE > 0 and not CAUSAL
   if two or all_whole:
     first, rest, top, total = _over(first, rest, top, total, begin, whole, whole, "all",
-                                    q_first, q_rest, k, v, table, mask, mask_at, query, factor,
+                                    q_first, q_rest, k, v, table, mask, mask_at, last_key, factor,
                                     CAP, keys, k_batch, k_row, v_batch, v_row, mask_column,
                                     k_scale, v_scale, k_scale_batch, k_scale_row,
                                     v_scale_batch, v_scale_row, husk_asserts,
@@ -124,7 +125,7 @@ def attention(q, k, v, table, mask, sinks, k_scale, v_scale, out, lse, husk_asse
   if not all_whole:
     first, rest, top, total = _over(first, rest, top, total, begin, end, whole,
                                     "some" if two else "both",
-                                    q_first, q_rest, k, v, table, mask, mask_at, query, factor,
+                                    q_first, q_rest, k, v, table, mask, mask_at, last_key, factor,
                                     CAP, keys, k_batch, k_row, v_batch, v_row, mask_column,
                                     k_scale, v_scale, k_scale_batch, k_scale_row,
                                     v_scale_batch, v_scale_row, husk_asserts,
@@ -167,7 +168,7 @@ def _place(blocks, keys, CAUSAL: tl.constexpr, HELD: tl.constexpr):
 
 @triton.jit
 def _over(first, rest, top, total, begin, end, whole, SEEN: tl.constexpr, q_first, q_rest, k, v,
-          table, mask, mask_at, query, factor: tl.constexpr, CAP: tl.constexpr, keys,
+          table, mask, mask_at, last_key, factor: tl.constexpr, CAP: tl.constexpr, keys,
           k_batch, k_row, v_batch, v_row, mask_column,
           k_scale, v_scale, k_scale_batch, k_scale_row, v_scale_batch, v_scale_row, husk_asserts,
           PAGE: tl.constexpr, PAGES: tl.constexpr, ASSERT: tl.constexpr,
@@ -177,7 +178,8 @@ def _over(first, rest, top, total, begin, end, whole, SEEN: tl.constexpr, q_firs
   """Loops over the keys from `begin` to `end`. `top` is the largest score of each row so far,
   `total` the sum of the exponentials of scores minus `top`, `first` and `rest` the sum of these
   exponentials times v. SEEN says which rows see the keys if `mask` is ignored: "all" rows, only
-  "some" rows, or all rows the keys before `whole` ("both")."""
+  "some" rows, or all rows the keys before `whole` ("both"). A row sees no key after `last_key` if
+  CAUSAL."""
   BOUNDED: tl.constexpr = SEEN != "all"
   inside = tl.arange(0, BLOCK_N)
   for start in tl.range(begin, end, BLOCK_N):
@@ -210,10 +212,10 @@ def _over(first, rest, top, total, begin, end, whole, SEEN: tl.constexpr, q_firs
       else:
         scores = scores * of_scores + mask_tile.to(tl.float32) * 1.4426950408889634
     if SEEN == "some":
-      scores = _seen(scores, inside, left, query - start, CAUSAL)
+      scores = _seen(scores, inside, left, last_key - start, CAUSAL)
     elif SEEN == "both":
       if start >= whole:
-        scores = _seen(scores, inside, left, query - start, CAUSAL)
+        scores = _seen(scores, inside, left, last_key - start, CAUSAL)
 
     new_top = tl.maximum(top, tl.max(scores, 1) * unit)
     base = tl.where(new_top == float("-inf"), 0.0, new_top)     # 0 in a row that has seen no key

@@ -147,6 +147,7 @@ def launch(body: Body, node: IrNode) -> None:
     partial = _write_parts(call, attention, parts)
   call.rows("queries", attention.queries, attention.group)
   call.rows("keys", attention.keys)
+  call.rows("ahead", node.ahead)
   call.constant(
     HEADS=attention.heads,
     GROUP=attention.group,

@@ -25,7 +25,7 @@ from ..inductor.layouts import dense_strides, known_equal, order_in_memory
 from ..inductor.lines import InductorObject, NodeLine
 from ..inductor.origins import place
 from ..inductor.own_operators import define, realized
-from . import paged, scores
+from . import bounds, paged, scores
 from .codes import dequantized, halves
 
 if TYPE_CHECKING:
@@ -47,7 +47,8 @@ class Support:
   says whether torch's operators that return a tuple are replaced too. `codes` are the dtypes of
   keys and values that have scales. `halves` says whether keys and values may be f16 or bf16 where
   queries are f32. A page of keys and values is read where it is if its positions are a multiple of
-  `page`, and the call has at most so many `queries_of_pages`. `scores` says whether scores may have a largest value or sinks (scores.py)."""
+  `page`, and the call has at most so many `queries_of_pages`. `scores` says whether scores may
+  have a largest value or sinks (scores.py)."""
 
   floats: frozenset[str]
   masks: frozenset[str]
@@ -61,9 +62,9 @@ class Support:
 
 _HALVES_AND_FLOAT = frozenset({"float16", "bfloat16", "float32"})
 _CODES = frozenset({"int8", "float8_e4m3fn"})
-# On an H200, 8 sequences of 4 tokens took 0.6 to 1.0 times as long with pages where they are as with
-# pages that are copied first, and chunks of 256 and 1,024 tokens 1.0 to 1.2 times: each block of
-# queries reads all pages again, which are then further apart (tests/gpu/paged_attention.py).
+# On an H200, 8 sequences of 4 tokens took 0.6 to 1.0 times as long with pages where they are as
+# with pages that are copied first, and chunks of 256 and 1,024 tokens 1.0 to 1.2 times: each block
+# of queries reads all pages again, which are then further apart (tests/gpu/paged_attention.py).
 CUDA = Support(
   _HALVES_AND_FLOAT,
   _HALVES_AND_FLOAT,
@@ -99,12 +100,12 @@ def operators() -> tuple[Operator, Operator]:
 
   With `key_scales` and `value_scales` (f32[batches, heads, keys]), `key` and `value` are codes.
   With a `table` (paged.py), all of these are caches in pages. `softcap` and `sinks` are those of
-  scores.py.
+  scores.py. With `causal`, query i sees the keys 0 to i + `ahead`.
   """
   arguments = (
     "Tensor query, Tensor key, Tensor value, Tensor? mask, bool causal, float scale, int[] order, "
     "Tensor? key_scales=None, Tensor? value_scales=None, Tensor? table=None, float softcap=0.0, "
-    "Tensor? sinks=None"
+    "Tensor? sinks=None, SymInt ahead=0"
   )
   return (
     define("attention", arguments, _fake),
@@ -202,6 +203,31 @@ def in_pages(
     for node in graph.nodes:
       if pages := found(node):
         node.args = tuple((graphs.arguments(node) | pages).values())
+        node.kwargs = {}
+
+  return rewriting.rewrite(exported, lambda node: bool(found(node)), change, in_place)
+
+
+def after_keys(exported: ExportedProgram, in_place: bool = False) -> ExportedProgram:
+  """A copy of a program in which queries that follow the keys before them have no mask, if theirs
+  says that each query sees the keys up to its own (bounds.py). A program without such calls is
+  returned itself."""
+  attention, _ = operators()
+
+  def found(node: torch.fx.Node) -> dict[str, Any]:
+    if node.target is not attention:
+      return {}
+    arguments = graphs.arguments(node)
+    mask, query, key = (arguments[name] for name in ("mask", "query", "key"))
+    if mask is None or arguments["causal"] or arguments["table"] is not None:
+      return {}
+    first = bounds.first_position(mask, query.meta["val"].shape[-2], key.meta["val"].shape[-2])
+    return {} if first is None else {"mask": None, "causal": True, "ahead": first}
+
+  def change(graph: torch.fx.Graph) -> None:
+    for node in graph.nodes:
+      if changed := found(node):
+        node.args = tuple((graphs.arguments(node) | changed).values())
         node.kwargs = {}
 
   return rewriting.rewrite(exported, lambda node: bool(found(node)), change, in_place)
@@ -483,7 +509,12 @@ def _node_class() -> Any:
     and, if it is used, the log-sum-exp."""
 
     def __init__(
-      self, inputs: dict[str, InductorObject], causal: bool, scale: float, softcap: float
+      self,
+      inputs: dict[str, InductorObject],
+      causal: bool,
+      scale: float,
+      softcap: float,
+      ahead: Any,
     ) -> None:
       super().__init__(
         None,
@@ -491,7 +522,7 @@ def _node_class() -> Any:
         self.unwrap_storage(list(inputs.values())),
       )
       self.names = list(inputs)
-      self.causal, self.scale, self.softcap = causal, scale, softcap
+      self.causal, self.scale, self.softcap, self.ahead = causal, scale, softcap, ahead
       self.outputs: list[InductorObject] = []
       self.name = V.graph.register_buffer(self)
       V.graph.register_operation(self)
@@ -550,6 +581,7 @@ def _lowered(
   table: InductorObject | None = None,
   softcap: float = 0.0,
   sinks: InductorObject | None = None,
+  ahead: Any = 0,
 ) -> Any:
   import torch
   from torch._inductor import ir
@@ -565,7 +597,7 @@ def _lowered(
   for name, (in_memory, tensor) in optional.items():
     if tensor is not None:
       inputs[name] = in_memory(tensor)
-  node = _node_class()(inputs, causal, scale, softcap)
+  node = _node_class()(inputs, causal, scale, softcap, ahead)
   size = [*query.get_size()[:-1], value.get_size()[-1]]
   outputs = [(query.get_dtype(), size, dense_strides(size, order_of_result(order)))]
   if with_lse:

@@ -486,7 +486,9 @@ def _is_row(node: torch.fx.Node, x: torch.fx.Node) -> bool:
 
 def _replace(graph: torch.fx.Graph, node: torch.fx.Node, step: _Step) -> None:
   """Makes a call of attention that of a step, which writes the cache."""
-  _, key, value, mask, _, scale, order, *_, softcap, sinks = graphs.arguments(node).values()
+  arguments = graphs.arguments(node)
+  names = ("key", "value", "mask", "scale", "order", "softcap", "sinks")
+  key, value, mask, scale, order, softcap, sinks = (arguments[name] for name in names)
   rotation = step.rotation
   node.target = operator()
   node.args = (

@@ -195,6 +195,7 @@ class Cuda(Device):
     if flash and not self.has_traps:  # kernels of Husk's own can only tell a status
       exported = step.rewrite(exported)
       exported = attention.in_pages(exported, attention.CUDA)
+      exported = attention.after_keys(exported)
     with (
       fake_cuda.cuda(self.description, self.gemm_set, self.tuning, self.operators.check),
       decompositions.kernels(self.inductor_type, self.libraries),
