@@ -32,10 +32,10 @@ def attention(q, k, v, table, mask, sinks, k_scale, v_scale, out, lse, husk_asse
   counted in elements. With CAUSAL, query i sees the keys 0 to i + ahead. `mask` (bool, float or
   None) has one number for each query and key. `sinks` (or None) has a score for each head of q,
   with which each row begins, without a value. With CAP, which is in units of log2 (0: none), a
-  score x is CAP * tanh(x / CAP) before the mask. `k_scale` and `v_scale` (or None) have a number for each key
-  and head, with which its row of k, or of v, is multiplied: then k and v are codes of 8 bits. `lse`
-  (or None) gets the logarithm of the sum of the exponentials; it is dense, with a row for each
-  batch and head of q.
+  score x is CAP * tanh(x / CAP) before the mask. `k_scale` and `v_scale` (or None) have a number
+  for each key and head, with which its row of k, or of v, is multiplied: then k and v are codes of
+  8 bits. `lse` (or None) gets the logarithm of the sum of the exponentials; it is dense, with a row
+  for each batch and head of q.
 
   With `table` (i64, or None), k, v and their scales are PAGES pages of PAGE rows, a multiple of
   BLOCK_N: a batch has the pages whose numbers are in its row of the table, `table_batch` elements

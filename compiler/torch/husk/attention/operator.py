@@ -643,7 +643,8 @@ def with_whole_lines(mask: InductorObject) -> InductorObject:
     or V.graph.sizevars.statically_known_multiple_of(keys, 16)
   ):
     return realized(tensor)
-  strides = ir.FlexibleLayout.contiguous_strides([*outer, FloorDiv(keys + 15, 16) * 16])
+  lines: Any = FloorDiv(keys + 15, 16)
+  strides = ir.FlexibleLayout.contiguous_strides([*outer, lines * 16])
   return ir.ExternKernel.require_exact_strides(tensor, strides)
 
 
