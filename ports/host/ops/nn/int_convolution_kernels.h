@@ -193,8 +193,7 @@ inline bool has_lines_in_place(const IntPart& p) {
   const int64_t line = c.kernel[1] * c.in_channels;
   return p.flip == 0 && c.kernel[0] > 1 && c.kernel[0] <= kIntMaxLines && line % 4 == 0 &&
          depth_of(c) <= kIntSlice && c.input_strides.channel == 1 &&
-         (c.kernel[1] == 1 ||
-          (c.dilation[1] == 1 && c.input_strides.axis[1] == c.in_channels));
+         (c.kernel[1] == 1 || (c.dilation[1] == 1 && c.input_strides.axis[1] == c.in_channels));
 }
 
 // Sets the rows of a part, which have all elements, to their lines. Those of positions that read

@@ -91,9 +91,9 @@ inline void store_first(CodeLanes codes, uint8_t* to, int64_t count) {
   for (; i < count; ++i) to[i] = bytes[i];
 }
 
-// SiLU times a factor. The relative error is at most 2^-20 for the numbers whose results are codes.
-// A division takes as long as all the rest together, so AVX-512 starts from an estimate of 1 / x and
-// makes it exact to a rounding.
+// SiLU times a factor, for results that become codes. The relative error is at most 2^-20 for
+// numbers above -16. A division takes as long as all the rest together, so AVX-512 starts from an
+// estimate of 1 / x and makes it exact up to a rounding.
 inline Vector<float> silu(Vector<float> v, Vector<float> factor) {
 #if defined(__AVX512F__)
   constexpr float kLog2E = -1.44269504088896341f;
