@@ -235,6 +235,45 @@ def test_memory_beside_tensors_is_not_touched(pack, side):
         layer.check(pack, packed, out=out)
 
 
+@pytest.mark.parametrize("side", ("front", "back"))
+def test_lines_of_a_kernel_that_lie_in_the_image(pack, side):
+  """Lines of whole words, of adjacent elements or not, also at edges and in a part of an image."""
+  kernels = (
+    ((3, 3), {"padding": [1, 1]}),
+    ((3, 3), {"stride": [2, 2], "padding": [1, 1]}),
+    ((2, 1), {"stride": [1, 3], "dilation": [3, 1]}),
+    ((5, 3), {"dilation": [2, 1], "padding": [4, 1]}),
+    ((3, 2), {"dilation": [1, 2]}),
+    ((8, 1), {"padding": [4, 0]}),
+    ((9, 1), {"padding": [4, 0]}),
+  )
+  for _ in pack.each_use():
+    for (kernel, spatial), channels, columns in itertools.product(kernels, (4, 6, 32), (16, 70)):
+      layer = Layer(codes(torch.uint8, 2, channels, 11, 9), columns, kernel, **spatial)
+      layer.arguments["input"] = fenced(layer.arguments["input"], side)
+      layer.check(pack)
+  for channels in (256, 260):  # the deepest rows of lines, and deeper ones
+    Layer(codes(torch.uint8, 1, channels, 4, 5), 24, (3, 3), padding=[1, 1]).check(pack)
+  whole = codes(torch.uint8, 1, 24, 9, 12)
+  for part in (whole[..., 1:8, 2:11], whole[:, 4:12], whole[:, :, ::2], whole.contiguous()):
+    Layer(part, 20, (3, 3), padding=[1, 1]).check(pack)
+  Layer(codes(torch.uint8, 1, 24, 7, 7), 21, (3, 3), groups=3, padding=[1, 1]).check(pack)
+
+
+@pytest.mark.parametrize("scale", (0.01, 0.12, 9.0))
+def test_silu_is_exact_up_to_roundings(pack, scale):
+  """In f32, where an error is not hidden by the rounding to codes."""
+  for _ in pack.each_use():
+    layer = Layer(torch.arange(256).to(torch.uint8)[:, None], 16, (), out=torch.float32)
+    g = layer.arguments
+    g["weight"][:], g["scales"][:], g["bias"][:] = 1, 1, 0
+    g.update(input_scale=scale, input_zero=128, activation="silu")
+    out = torch.zeros(256, 16)
+    pack(NAME, *g.values(), out, packed=(1,))
+    right = F.silu(layer.numbers())
+    torch.testing.assert_close(out.double(), right, rtol=2e-6, atol=1e-12)
+
+
 ACTIVATIONS = {
   "relu": F.relu,
   "relu6": F.relu6,

@@ -194,10 +194,13 @@ inline void interleave_three(const char* rows, int64_t pitch, char* to, int colu
   typedef uint8_t Bytes __attribute__((vector_size(16)));
   typedef uint64_t Words __attribute__((vector_size(16)));
   for (int at = 0; at < columns; at += 8) {
-    uint64_t words[3];
-    for (int row = 0; row < 3; ++row) memcpy(&words[row], rows + row * pitch + at, 8);
-    const Bytes both = reinterpret_cast<Bytes>(Words{words[0], words[1]}),
-                third = reinterpret_cast<Bytes>(Words{words[2], 0});
+    // Not an array, which the compiler may write word by word and then read as vectors.
+    uint64_t first_word, second_word, third_word;
+    memcpy(&first_word, rows + at, 8);
+    memcpy(&second_word, rows + pitch + at, 8);
+    memcpy(&third_word, rows + 2 * pitch + at, 8);
+    const Bytes both = reinterpret_cast<Bytes>(Words{first_word, second_word}),
+                third = reinterpret_cast<Bytes>(Words{third_word, 0});
     const Bytes low = __builtin_shufflevector(both, third, 0, 8, 16, 1, 9, 17, 2, 10, 18, 3, 11, 19,
                                               4, 12, 20, 5),
                 high = __builtin_shufflevector(both, third, 13, 21, 6, 14, 22, 7, 15, 23, 0, 0, 0,

@@ -209,8 +209,9 @@ class DepthwiseChannels {
   }
 
   // Computes X positions, from row `row` of the part and position `position` of the columns on.
+  // Always inlined, since calls took up to a fifth of the time of a layer.
   template <int X>
-  void multiply(int64_t row, int64_t position) const {
+  __attribute__((always_inline)) void multiply(int64_t row, int64_t position) const {
     constexpr int V = kVectors;
     const uint8_t* at[X];
     IntVector total[X][V];

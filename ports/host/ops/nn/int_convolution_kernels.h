@@ -92,33 +92,44 @@ inline void copy_row(const IntPart& p, const Place& place, int64_t begin, int64_
 
 // ---- products ----
 
+// The elements of rows: `lines` pieces of `words` words each. Line l of row r is at
+// first[l * kIntPositions + r].
+struct RowLines {
+  const uint8_t* const* first;
+  int64_t lines, words;
+};
+
 // Adds R rows times P panels that lie `pitch` words apart to `begins`, whose rows lie
 // `begins_pitch` apart, and writes the sums.
 template <int R, int P>
-void multiply_tile(int64_t words, const uint8_t* const* a, const uint32_t* b, int64_t pitch,
-                   const int32_t* begins, int64_t begins_pitch, int32_t* sums, int64_t sums_pitch) {
+void multiply_tile(const RowLines& a, const uint32_t* b, int64_t pitch, const int32_t* begins,
+                   int64_t begins_pitch, int32_t* sums, int64_t sums_pitch) {
   constexpr int V = static_cast<int>(kIntPanel / kLanes);
   IntVector total[R][P * V];
-  const uint8_t* rows[R];
   HUSK_UNROLL
   for (int r = 0; r < R; ++r) {
-    rows[r] = a[r];
     HUSK_UNROLL
     for (int v = 0; v < P * V; ++v) total[r][v] = load_ints(begins + r * begins_pitch + v * kLanes);
   }
-  for (int64_t d = 0; d < words; ++d) {
-    IntVector right[P * V];
+  const int64_t words = a.words;
+  for (int64_t line = 0; line < a.lines; ++line, b += words * kIntPanel) {
+    const uint8_t* rows[R];
     HUSK_UNROLL
-    for (int p = 0; p < P; ++p) {
+    for (int r = 0; r < R; ++r) rows[r] = a.first[line * kIntPositions + r];
+    for (int64_t d = 0; d < words; ++d) {
+      IntVector right[P * V];
       HUSK_UNROLL
-      for (int v = 0; v < V; ++v)
-        right[p * V + v] = load_ints(b + p * pitch + d * kIntPanel + v * kLanes);
-    }
-    HUSK_UNROLL
-    for (int r = 0; r < R; ++r) {
-      const IntVector left = all_ints(rows[r] + d * 4);
+      for (int p = 0; p < P; ++p) {
+        HUSK_UNROLL
+        for (int v = 0; v < V; ++v)
+          right[p * V + v] = load_ints(b + p * pitch + d * kIntPanel + v * kLanes);
+      }
       HUSK_UNROLL
-      for (int v = 0; v < P * V; ++v) add_dots(total[r][v], left, right[v]);
+      for (int r = 0; r < R; ++r) {
+        const IntVector left = all_ints(rows[r] + d * 4);
+        HUSK_UNROLL
+        for (int v = 0; v < P * V; ++v) add_dots(total[r][v], left, right[v]);
+      }
     }
   }
   HUSK_UNROLL
@@ -130,21 +141,21 @@ void multiply_tile(int64_t words, const uint8_t* const* a, const uint32_t* b, in
 }
 
 template <int R>
-void multiply_panels(int64_t panels, int64_t words, const uint8_t* const* a, const uint32_t* b,
-                     int64_t pitch, const int32_t* begins, int64_t begins_pitch, int32_t* sums,
+void multiply_panels(int64_t panels, const RowLines& a, const uint32_t* b, int64_t pitch,
+                     const int32_t* begins, int64_t begins_pitch, int32_t* sums,
                      int64_t sums_pitch) {
   if constexpr (kIntTilePanels == 4) {
     if (panels == 4)
-      return multiply_tile<R, 4>(words, a, b, pitch, begins, begins_pitch, sums, sums_pitch);
+      return multiply_tile<R, 4>(a, b, pitch, begins, begins_pitch, sums, sums_pitch);
     if (panels >= 2) {
-      multiply_tile<R, 2>(words, a, b, pitch, begins, begins_pitch, sums, sums_pitch);
+      multiply_tile<R, 2>(a, b, pitch, begins, begins_pitch, sums, sums_pitch);
       if (panels == 2) return;
       b += 2 * pitch;
       begins += 2 * kIntPanel;
       sums += 2 * kIntPanel;
     }
   }
-  multiply_tile<R, 1>(words, a, b, pitch, begins, begins_pitch, sums, sums_pitch);
+  multiply_tile<R, 1>(a, b, pitch, begins, begins_pitch, sums, sums_pitch);
 }
 
 // The lines of a kernel that lie in the image, and are adjacent elements each.
@@ -175,7 +186,42 @@ struct LineCopies {
   }
 };
 
-// Sets the rows of a part: their elements from `d` to `end`.
+// Whether lines of a kernel are read where they lie in the input: they have whole words, need no
+// change, and are adjacent elements.
+inline bool has_lines_in_place(const IntPart& p) {
+  const IntConvolution& c = p.c;
+  const int64_t line = c.kernel[1] * c.in_channels;
+  return p.flip == 0 && c.kernel[0] > 1 && c.kernel[0] <= kIntMaxLines && line % 4 == 0 &&
+         depth_of(c) <= kIntSlice && c.input_strides.channel == 1 &&
+         (c.kernel[1] == 1 || (c.dilation[1] == 1 && c.input_strides.axis[1] == c.in_channels));
+}
+
+// Sets the rows of a part, which have all elements, to their lines. Those of positions that read
+// elements beside the image are copied.
+inline void set_lines(const IntPart& p, const uint8_t** rows) {
+  const IntConvolution& c = p.c;
+  const int64_t line = c.kernel[1] * c.in_channels, x_step = c.input_strides.axis[1];
+  for_each_line(p, [&](int64_t row, const Place& place, int64_t count) {
+    // Products that lead out of the image may not fit an int64_t.
+    const bool is_inside = Inside(c, 0, place.at[0]).has_all(c, 0);
+    const int64_t y = is_inside ? c.input_strides.axis[0] : 0, step = y * c.dilation[0];
+    const auto* image = static_cast<const uint8_t*>(c.input) + place.image * c.input_strides.image +
+                        p.group * c.in_channels + place.at[0] * y;
+    Place at = place;
+    for (int64_t i = row; i < row + count; ++i, at.at[1] += c.stride[1]) {
+      if (is_inside && at.at[1] >= 0 && at.at[1] + c.kernel[1] <= c.in[1]) {
+        const uint8_t* from = image + at.at[1] * x_step;
+        for (int64_t l = 0; l < c.kernel[0]; ++l) rows[l * kIntPositions + i] = from + l * step;
+        continue;
+      }
+      uint8_t* to = p.buffers.a + i * kIntSlicePitch;
+      copy_row(p, at, 0, depth_of(c), to);
+      for (int64_t l = 0; l < c.kernel[0]; ++l) rows[l * kIntPositions + i] = to + l * line;
+    }
+  });
+}
+
+// Sets the rows of a part: their elements from `d` to `end`, as one line each.
 inline void set_rows(const IntPart& p, int64_t d, int64_t end, const uint8_t** rows) {
   const IntConvolution& c = p.c;
   const int64_t depth = depth_of(c), line = c.kernel[1] * c.in_channels;
@@ -225,12 +271,16 @@ inline void run_product(const IntPart& p, const SimpleResults& results,
   const IntConvolution& c = p.c;
   IntConvolutionBuffers& buffers = p.buffers;
   const int64_t all_depth = depth_of(c), panel_words = int_panel_words(c);
+  const int64_t lines = has_lines_in_place(p) ? c.kernel[0] : 1;
   for (int64_t d = 0; d < all_depth; d += kIntSlice) {
     const int64_t depth = smaller(kIntSlice, all_depth - d), words = (depth + 3) / 4;
     const bool is_last = d + depth == all_depth;
     if (cancellation.ends(p.count * p.columns * depth / 128)) return;
-    const uint8_t* rows[kIntPositions];
-    set_rows(p, d, d + depth, rows);
+    const uint8_t* rows[kIntMaxLines * kIntPositions];
+    if (lines > 1)
+      set_lines(p, rows);
+    else
+      set_rows(p, d, d + depth, rows);
     for (int64_t column = 0; column < p.columns; column += kIntTilePanels * kIntPanel) {
       const int64_t left = p.columns - column, first_panel = p.panel + column / kIntPanel;
       const int64_t panels = smaller(kIntTilePanels, (left + kIntPanel - 1) / kIntPanel);
@@ -263,15 +313,13 @@ inline void run_product(const IntPart& p, const SimpleResults& results,
         int32_t* const to = sums + first * sums_pitch;
         const int32_t* begins = d == 0 ? buffers.begins + column : to;
         const int64_t begins_pitch = d == 0 ? 0 : sums_pitch;
+        const RowLines a = {rows + first, lines, words / lines};
         if (fits_long)
-          multiply_tile<kIntLongTileRows, 1>(words, rows + first, b, pitch, begins, begins_pitch,
-                                             to, sums_pitch);
+          multiply_tile<kIntLongTileRows, 1>(a, b, pitch, begins, begins_pitch, to, sums_pitch);
         else if (fits)
-          multiply_panels<kIntTileRows>(panels, words, rows + first, b, pitch, begins, begins_pitch,
-                                        to, sums_pitch);
+          multiply_panels<kIntTileRows>(panels, a, b, pitch, begins, begins_pitch, to, sums_pitch);
         else
-          multiply_panels<1>(panels, words, rows + first, b, pitch, begins, begins_pitch, to,
-                             sums_pitch);
+          multiply_panels<1>(panels, a, b, pitch, begins, begins_pitch, to, sums_pitch);
         r = first + count;
       }
       if (is_last) finish(p, results, 0, p.count, column, columns, sums, sums_pitch);

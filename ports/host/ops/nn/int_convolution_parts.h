@@ -19,6 +19,7 @@ namespace {
 
 constexpr int64_t kIntSlice = 2304;  // bytes of a row that are multiplied at a time
 constexpr int64_t kIntSlicePitch = kIntSlice + 64;
+constexpr int64_t kIntMaxLines = 8;  // lines of a kernel that are read where they lie
 constexpr int64_t kLanes = kLaneCount<float>;
 // Rows and panels whose sums are in registers. A tile of one panel can be longer, so that it has
 // enough sums for instructions not to wait for each other.
