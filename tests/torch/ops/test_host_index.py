@@ -91,8 +91,8 @@ def test_scatter_of_neighbouring_rows(pack, dtype, dim):
   element or one for all rows."""
   shape = (6, 9, 70)
   for self in layouts(values(shape, dtype)):
-    for index in [ints(shape, shape[dim]), ints((6, 9, 1), shape[dim]).expand(shape)]:
-      for index in [index, index.int() if dtype is torch.float32 else index[:4, :5, :66]]:
+    for every in [ints(shape, shape[dim]), ints((6, 9, 1), shape[dim]).expand(shape)]:
+      for index in [every, every.int() if dtype is torch.float32 else every[:4, :5, :66]]:
         source = values(shape, dtype, 2)
         got, expected = self.clone(), self.clone()
         pack("aten::scatter_.value", got, dim, index.long(), 1)

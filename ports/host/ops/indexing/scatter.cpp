@@ -142,11 +142,14 @@ template <class F>
     // Rows with one index for all of them read it once.
     const int64_t read = step == 0 ? 1 : count;
     const bool all_within = each_index_while(s.args.cancellation, s.count, [&](int64_t i) {
+      if (s.args.cancellation.ends(count)) return false;
       int64_t places[kPlaces];
       const int64_t first = at[1] + column * step + i * s.index_stride;
       if (!read_places(s.index.dtype, s.index.data, first, step, read, s.length, places)) {
-        for (int64_t r = 0; r < read; ++r)
-          if (!is_within(wrong = places[r], s.length)) break;
+        for (int64_t r = 0; r < read; ++r) {
+          wrong = places[r];
+          if (!is_within(wrong, s.length)) break;
+        }
         return false;
       }
       f(places, column, count, i);
