@@ -2,7 +2,8 @@
 
 The functions are those that compiled kernels leave undefined: `Sleef_expf16_u10` is expf of 16
 floats. libmvec for x86 has most of them at the same widths (glibc 2.35 and later, with errors of at
-most 4 ulp). The others are computed by libm, one lane at a time, but for lgamma of float32."""
+most 4 ulp). The others are computed by libm, one lane at a time, but for lgamma and fmod of
+float32."""
 
 from __future__ import annotations
 
@@ -90,6 +91,41 @@ static inline {D} {name}_half({D} x) {{
 }}"""
 
 
+# The remainder of float32, computed in float64. A quotient below 2^29 times the divisor is a number
+# of float64, and so is the difference, so that no step but the quotient is rounded: it may be 1 too
+# large. Other lanes, and those that are no numbers, are libm's.
+_FMOD = """float fmodf(float, float);
+static inline {D} {name}_half({D} x, {D} y, bool& complete) {{
+  const {D} shift = {D}{{}} + 0x1p52;
+  x = x < 0 ? -x : x;
+  y = y < 0 ? -y : y;
+  const {D} quotient = x / y;
+  const {D} near = (quotient + shift) - shift;
+  const {D} r = x - (near > quotient ? near - 1 : near) * y;
+  for (int i = 0; i < {count}; ++i) complete = complete && quotient[i] < 0x1p29;
+  return r < 0 ? r + y : r;
+}}
+{head} {{
+  {F} r;
+  {D} x[2], y[2];
+  bool complete = true;
+  for (int i = 0; i < {count}; ++i) {{
+    x[0][i] = a[i], x[1][i] = a[i + {count}];
+    y[0][i] = b[i], y[1][i] = b[i + {count}];
+  }}
+  const {D} low = {name}_half(x[0], y[0], complete), high = {name}_half(x[1], y[1], complete);
+  if (complete) {{
+    for (int i = 0; i < {count}; ++i) {{
+      r[i] = __builtin_copysignf((float)low[i], a[i]);
+      r[i + {count}] = __builtin_copysignf((float)high[i], a[i + {count}]);
+    }}
+  }} else {{
+    for (int i = 0; i < 2 * {count}; ++i) r[i] = fmodf(a[i], b[i]);
+  }}
+  return r;
+}}"""
+
+
 def source(symbols: Collection[str]) -> str:
   """C++ that defines `symbols`; empty if there are none."""
   if not symbols:
@@ -123,8 +159,8 @@ def _definition(symbol: str) -> str:
     target = f"_ZGV{letter}N{lanes}{'v' * len(names)}_{scalar}"
     declaration = f"{vector} {target}({', '.join([vector] * len(names))});"
     return f"{declaration}\n{head} {{ return {target}({', '.join(names)}); }}"
-  if function == "lgamma" and element == "f":
-    return _lgamma(symbol, head, lanes)
+  if function in _WIDE and element == "f":
+    return _in_float64(_WIDE[function], symbol, head, lanes)
   kind = _SCALARS[element]
   declaration = f"{kind} {scalar}({', '.join([kind] * len(names))});"
   lanes_of = ", ".join(f"{name}[i]" for name in names)
@@ -132,14 +168,15 @@ def _definition(symbol: str) -> str:
   return f"{declaration}\n{head} {{\n  {vector} r;\n  {loop}\n  return r;\n}}"
 
 
-def _lgamma(symbol: str, head: str, lanes: int) -> str:
-  """The definition of the logarithm of the gamma function of vectors of float32."""
+_WIDE = {"lgamma": _LGAMMA, "fmod": _FMOD}
+
+
+def _in_float64(text: str, symbol: str, head: str, lanes: int) -> str:
+  """The definition of a function of vectors of float32 that computes in float64."""
   wide, letter = _VECTORS["d", lanes // 2]
   names = {name: f"_ZGV{letter}N{lanes // 2}v_{name}" for name in ("log", "sin")}
-  declarations = {
-    f"vector_{name}": f"{wide} {target}({wide});" for name, target in names.items()
-  }
-  return _LGAMMA.format(
+  declarations = {f"vector_{name}": f"{wide} {target}({wide});" for name, target in names.items()}
+  return text.format(
     D=wide,
     F=_VECTORS["f", lanes][0],
     name=symbol,

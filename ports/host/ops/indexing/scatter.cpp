@@ -160,6 +160,10 @@ template <class F>
   return true;
 }
 
+// The types of elements that are reduced side by side: those that models scatter most.
+template <class T>
+constexpr bool kSideBySide = set_of<T> == Floats || (set_of<T> == Ints && sizeof(T) >= 4);
+
 // Reduces neighbouring rows directly in self. Returns false as each_place does.
 template <class T>
 bool scatter_rows(const Scatter& s, const int64_t (&at)[3], int64_t rows, int64_t step,
@@ -317,7 +321,7 @@ husk_status run(const Arguments& args, ArgumentPlace self_at, ArgumentPlace sour
   HUSK_TRY(visit_argument<Everything>(args, self_at, [&](auto tag) {
     using T = typename decltype(tag)::type;
     status = each_scattered(
-        s, dim, !windows && are_side_by_side(s),
+        s, dim, kSideBySide<T> && !windows && are_side_by_side(s),
         [&](const int64_t(&at)[3], int64_t& wrong) {
           if (!windows) return scatter_row<T>(s, at, wrong);
           int64_t first = 0;  // a row without elements has a window, too, which checks its indices
@@ -328,7 +332,8 @@ husk_status run(const Arguments& args, ArgumentPlace self_at, ArgumentPlace sour
           return true;
         },
         [&](const int64_t(&at)[3], int64_t rows, int64_t step, int64_t& wrong) {
-          return scatter_rows<T>(s, at, rows, step, wrong);
+          if constexpr (kSideBySide<T>) return scatter_rows<T>(s, at, rows, step, wrong);
+          return false;
         });
   }));
   return status;
