@@ -440,7 +440,13 @@ void add_correct_calls(std::deque<Call>& calls) {
       .i64({2, 3})
       .i64({4})
       .tensor(HUSK_F64, {12});
-  call("aten::_unique2:sizes").i64({6}, 0, 1, 4).number(1).number(0).number(0).result().tensor(HUSK_F64, {12});
+  call("aten::_unique2:sizes")
+      .i64({6}, 0, 1, 4)
+      .number(1)
+      .number(0)
+      .number(0)
+      .result()
+      .tensor(HUSK_F64, {12});
   call("aten::unique_dim")
       .i64({3, 2}, 0, 1, 4)
       .number(0)

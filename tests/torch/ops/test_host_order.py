@@ -533,7 +533,13 @@ def test_unique(pack, dtype):
               close(got[2], expected[2])
           if self.numel() > 1:
             refused(
-              pack, INVALID_ARGUMENT, "workspace is smaller", "aten::_unique2", *args, *got, scratch[1:]
+              pack,
+              INVALID_ARGUMENT,
+              "workspace is smaller",
+              "aten::_unique2",
+              *args,
+              *got,
+              scratch[1:],
             )
           for args in ([inverse, counts, None], [inverse, counts, 0]):
             if args[2] is not None and (self.dim() == 0 or self.shape[0] == 0):

@@ -292,21 +292,11 @@ husk_status complex_addcmul(const Arguments& args) {
   return map_pair(args, kSum, [](Complex128 a, Complex128 b) { return plus(a, b); });
 }
 
-husk_status complex_neg(const Arguments& args) {
-  return map_inline<negative>(args);
-}
-husk_status complex_conj(const Arguments& args) {
-  return map_inline<conjugate>(args);
-}
-husk_status complex_real(const Arguments& args) {
-  return map_inline<real_part>(args);
-}
-husk_status complex_imag(const Arguments& args) {
-  return map_inline<imaginary_part>(args);
-}
-husk_status complex_abs(const Arguments& args) {
-  return map_inline<real_size>(args);
-}
+husk_status complex_neg(const Arguments& args) { return map_inline<negative>(args); }
+husk_status complex_conj(const Arguments& args) { return map_inline<conjugate>(args); }
+husk_status complex_real(const Arguments& args) { return map_inline<real_part>(args); }
+husk_status complex_imag(const Arguments& args) { return map_inline<imaginary_part>(args); }
+husk_status complex_abs(const Arguments& args) { return map_inline<real_size>(args); }
 husk_status complex_angle(const Arguments& args) {
   return map(args,
              [](Complex128 a) { return real(is_nan(a) ? a.re + a.im : std::atan2(a.im, a.re)); });
@@ -393,9 +383,7 @@ husk_status complex_sigmoid(const Arguments& args) {
 husk_status complex_reciprocal(const Arguments& args) {
   return map(args, [](Complex128 a) { return divide(real(1), a); });
 }
-husk_status complex_square(const Arguments& args) {
-  return map_inline<square>(args);
-}
+husk_status complex_square(const Arguments& args) { return map_inline<square>(args); }
 husk_status complex_isnan(const Arguments& args) {
   return map(args, [](Complex128 a) { return real(is_nan(a)); });
 }

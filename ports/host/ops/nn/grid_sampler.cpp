@@ -1,5 +1,7 @@
 // aten::grid_sampler_2d and grid_sampler_3d. Each output is a weighted mean of inputs near a
 // position, which is the same for all channels.
+#include "nn/grid_sampler.h"
+
 #include <cmath>
 
 #include "contracts.h"
@@ -11,7 +13,6 @@
 #include "device.h"
 #include "error.h"
 #include "nn/axes.h"
-#include "nn/grid_sampler.h"
 
 namespace husk::host {
 

@@ -16,9 +16,9 @@ struct GridTile {
   int64_t count;  // results; the kernels compute kMost
   int dims;       // 2 or 3: the last axes count
   bool nearest;
-  int32_t sizes[kAxes], strides[kAxes];            // of the input
-  alignas(64) double positions[kAxes][kMost];      // within 1e9
-  alignas(64) float weights[kCorners][kMost];      // `prepare` sets them and the offsets
+  int32_t sizes[kAxes], strides[kAxes];        // of the input
+  alignas(64) double positions[kAxes][kMost];  // within 1e9
+  alignas(64) float weights[kCorners][kMost];  // `prepare` sets them and the offsets
   alignas(64) int32_t offsets[kCorners][kMost];
 };
 

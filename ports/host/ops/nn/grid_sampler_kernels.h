@@ -1,4 +1,5 @@
-// The kernel of aten::grid_sampler, for the instruction set that the including file is compiled for.
+// The kernel of aten::grid_sampler, for the instruction set that the including file is compiled
+// for.
 #pragma once
 
 #include "core/lanes.h"

@@ -158,15 +158,15 @@ struct ColumnGroup {
       if (columns.cancellation.ended() || new_high - new_low > kSpan ||
           used + window.count > kWeights)
         break;
-      // The starts of earlier columns count from `low`, which only a scale that is no number lowers.
+      // The starts of earlier columns count from `low`, which only a scale that is no number
+      // lowers.
       if (count && new_low != low) break;
       low = new_low;
       high = new_high;
       starts[count] = static_cast<int32_t>(window.first - low);
       counts[count] = static_cast<int32_t>(window.count);
       places[count] = static_cast<int32_t>(used);
-      for (int64_t i = 0; i < window.count; ++i)
-        weights[used++] = static_cast<V>(window.weight(i));
+      for (int64_t i = 0; i < window.count; ++i) weights[used++] = static_cast<V>(window.weight(i));
     }
     first = low;
     span = high - low;

@@ -1,6 +1,6 @@
-// The kernel of normal numbers for AVX2. Its logarithm, sine and cosine are those of Moshier's Cephes
-// library in float32 (https://www.netlib.org/cephes), as PyTorch has them. Each product that is
-// added to a number is rounded together with the sum where PyTorch's compiler does so.
+// The kernel of normal numbers for AVX2. Its logarithm, sine and cosine are those of Moshier's
+// Cephes library in float32 (https://www.netlib.org/cephes), as PyTorch has them. Each product that
+// is added to a number is rounded together with the sum where PyTorch's compiler does so.
 #pragma once
 
 #include "core/lanes.h"

@@ -119,8 +119,8 @@ void fill_normal_avx2(const Arguments& args, Generator& g, float* data, int64_t 
 #endif
 
 template <class T>
-void fill_normal(const Arguments& args, Features cpu, Generator& g, const husk_op_arg& out, double mean,
-                 double deviation) {
+void fill_normal(const Arguments& args, Features cpu, Generator& g, const husk_op_arg& out,
+                 double mean, double deviation) {
   T* data = writable<T>(out);
   const int64_t count = numel(out);
   if (count < 16 || !contiguous(out)) {

@@ -1,6 +1,6 @@
 // aten::_unique2, unique_consecutive and unique_dim. The distinct elements of a tensor are found in
-// batches, in ascending order. Each pass over the tensor takes the next few thousand of them, so that
-// no copy of the tensor is needed. With a workspace, _unique2 sorts the keys of all elements.
+// batches, in ascending order. Each pass over the tensor takes the next few thousand of them, so
+// that no copy of the tensor is needed. With a workspace, _unique2 sorts the keys of all elements.
 #include <algorithm>
 
 #include "contracts.h"
@@ -30,8 +30,8 @@ struct FoundKeys {
   RecentKeys& recent;
 };
 
-// Writes the elements with these keys to the output, at most up to `capacity`. Returns false without
-// a write if a key does not say all of its element: it may be that of 0 or of -0.
+// Writes the elements with these keys to the output, at most up to `capacity`. Returns false
+// without a write if a key does not say all of its element: it may be that of 0 or of -0.
 bool write_keys(const FoundKeys& found, const husk_op_arg& out, int64_t capacity) {
   const int64_t count = std::min(found.count, std::max<int64_t>(capacity - found.first, 0));
   bool complete = false;
@@ -65,8 +65,7 @@ struct Recorder {
     if (r.out) {
       const int64_t bytes = dtype_bytes(r.self->dtype);
       __builtin_memcpy(writable<unsigned char>(*r.out) + number * r.out->strides[0] * bytes,
-                       data_of<unsigned char>(*r.self) + at[0] * bytes,
-                       static_cast<size_t>(bytes));
+                       data_of<unsigned char>(*r.self) + at[0] * bytes, static_cast<size_t>(bytes));
     }
     if (r.counts) writable<int64_t>(*r.counts)[number * r.counts->strides[0]]++;
     if (r.inverse) writable<int64_t>(*r.inverse)[at[1]] = number;

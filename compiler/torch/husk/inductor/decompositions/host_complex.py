@@ -204,9 +204,9 @@ def _products() -> dict[Any, Callable[..., Any]]:
 
 
 def _product(a: torch.Tensor, b: torch.Tensor) -> Any:
-  """A product of complex matrices, as one of real matrices: the real and the imaginary parts of `a`,
-  as rows, times those of `b`, which take turns in its columns. Real products have kernels for each
-  instruction set."""
+  """A product of complex matrices, as one of real matrices: the real and the imaginary parts of
+  `a`, as rows, times those of `b`, which take turns in its columns. Real products have kernels for
+  each instruction set."""
   import torch
 
   if a.dtype not in (torch.complex64, torch.complex128):

@@ -438,8 +438,8 @@ def _erfinv_tail(mp: Any, w: Any) -> Any:
 
 
 def erfinv(x: torch.Tensor) -> torch.Tensor:
-  """26.2.17 and 7.1.22: up to a factor the quantile of (1 + x) / 2, whose distance to 0.5, and to 1,
-  is computed without a rounding."""
+  """Up to a factor the quantile of (1 + x) / 2 of the normal distribution, compare 7.1.22. The
+  distances of this number to 0.5 and to 1 are computed without a rounding."""
   import torch
 
   half, small = x * 0.5, 0.5 - x.abs() * 0.5
