@@ -2,8 +2,8 @@
 argument, a vector of f64. Each operator compares the length with what it needs.
 
 The formulas are those of the operators in ports/host/ops/linalg and ports/host/ops/spectral, which
-compute in f64: a complex number has a `width` of two values. `_unique2` is in ports/host/ops/reduce.
-"""
+compute in f64: a complex number has a `width` of two values. That of `_unique2` is in
+ports/host/ops/reduce."""
 
 from __future__ import annotations
 
