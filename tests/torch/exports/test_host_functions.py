@@ -59,7 +59,7 @@ def test_logarithms_of_the_gamma_function(tmp_path, isa):
 def test_remainders(tmp_path, isa):
   """Remainders have no rounding. Quotients are small and large, near integers, and no numbers."""
   odd = torch.randn(4000, generator=RANDOM)
-  edges = torch.tensor([0.0, -0.0, 1, -1, 3, 1e-30, 3e38, float("inf"), float("nan")])
+  edges = torch.tensor([0.0, -0.0, 1, -1, 3, 1e-5, 1e20, float("inf"), float("nan")])
   pairs = torch.cartesian_prod(edges, edges)
   near = 0.1 * torch.arange(-2000, 2000)
   x = torch.cat([odd * 7, near, odd * 2.0**24, odd * 1e30, pairs[:, 0], torch.full((64,), -6.0)])
