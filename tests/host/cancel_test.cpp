@@ -167,8 +167,9 @@ TEST_F(Cancel, EndsCallsWithoutEnd) {
 
 // Loops over a few elements do not report them, but one in another is long.
 TEST_F(Cancel, ShortLoopsInOneAnotherAreReported) {
-  Call call("aten::_upsample_bicubic2d_aa");  // 16 x 16 weights for each of 256 x 256 results
-  call.f32({1, 1, 1024, 1024}).list({256, 256}).number(0).none(2).f32({1, 1, 256, 256});
+  // A row of results takes 16 rows of 1024 numbers, and 16 weights for each of 256 results.
+  Call call("aten::_upsample_bicubic2d_aa");
+  call.f32({1, 16, 1024, 1024}).list({256, 256}).number(0).none(2).f32({1, 16, 256, 256});
   Answers nobody{-1};
   ASSERT_EQ(run(call, nobody), HUSK_OK) << error.text;
   EXPECT_GE(nobody.asked, (int64_t{1} << 24) / host::kWorkBetweenQuestions);

@@ -431,6 +431,22 @@ void add_correct_calls(std::deque<Call>& calls) {
       .i64({4})
       .i64({2, 3})
       .i64({4});
+  call("aten::_unique2")
+      .i64({2, 3}, 0, 1, 4)
+      .number(1)
+      .number(1)
+      .number(1)
+      .i64({4})
+      .i64({2, 3})
+      .i64({4})
+      .tensor(HUSK_F64, {12});
+  call("aten::_unique2:sizes")
+      .i64({6}, 0, 1, 4)
+      .number(1)
+      .number(0)
+      .number(0)
+      .result()
+      .tensor(HUSK_F64, {12});
   call("aten::unique_dim")
       .i64({3, 2}, 0, 1, 4)
       .number(0)
@@ -990,6 +1006,13 @@ void add_large_calls(std::deque<Call>& calls) {
       .text("mean")
       .number(0);
   call("aten::_unique2:sizes").i64({kMany}, 0, 7, kMany).number(1).number(0).number(0).result();
+  call("aten::_unique2:sizes")
+      .i64({kMany}, 0, 7, kMany)
+      .number(1)
+      .number(0)
+      .number(0)
+      .result()
+      .tensor(HUSK_F64, {2 * kMany});
   call("aten::_unique2")
       .i64({kMany}, 0, 7, kMany)
       .number(1)

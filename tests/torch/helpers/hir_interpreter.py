@@ -676,7 +676,8 @@ class Program:
     schema = op._schema.arguments
     if torch.Tag.nondeterministic_seeded in op.tags and "attention" not in name:
       args = args[:-1]  # the state of the generator
-    if not sizes and workspaces.length(name, {s.name: a for s, a in zip(schema, args)}) is not None:
+    full_name = f"{name}:sizes" if sizes else name
+    if workspaces.length(full_name, {s.name: a for s, a in zip(schema, args)}) is not None:
       args = args[:-1]
     flags = [
       bool(a) if str(s.type) == "bool" else torch.device("cpu") if str(s.type) == "Device" else a

@@ -84,6 +84,53 @@ def test_scatter(pack, dtype, dim):
       close(got, expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool, torch.complex64])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_scatter_of_neighbouring_rows(pack, dtype, dim):
+  """Rows that are side by side in memory, more than are read at once, with an index for each
+  element or one for all rows."""
+  shape = (6, 9, 70)
+  for self in layouts(values(shape, dtype)):
+    for every in [ints(shape, shape[dim]), ints((6, 9, 1), shape[dim]).expand(shape)]:
+      for index in [every, every.int() if dtype is torch.float32 else every[:4, :5, :66]]:
+        source = values(shape, dtype, 2)
+        got, expected = self.clone(), self.clone()
+        pack("aten::scatter_.value", got, dim, index.long(), 1)
+        close(got, expected.scatter_(dim, index.long(), 1))
+        got = like(expected[: index.shape[0], : index.shape[1], : index.shape[2]])
+        pack("aten::gather", self, dim, index.long(), False, got)
+        close(got, self.gather(dim, index.long()))
+        if dtype is torch.bool:
+          continue
+        got, expected = self.clone(), self.clone()
+        pack("aten::scatter_add_", got, dim, index, source)
+        close(got, expected.scatter_add_(dim, index.long(), source), 1e-6, 1e-6)
+        if dtype is torch.complex64:
+          continue
+        for include in [True, False]:
+          got = self.clone()
+          pack("aten::scatter_reduce_.two", got, dim, index, source, "amax", include)
+          close(got, self.scatter_reduce(dim, index.long(), source, "amax", include_self=include))
+  index = ints(shape, shape[dim])
+  for place, wrong in [((5, 8, 69), shape[dim]), ((0, 1, 64), -1)]:
+    bad = index.clone()
+    bad[place] = wrong
+    for name, args in [
+      ("aten::scatter_add_", [values(shape, dtype)]),
+      ("aten::gather", [False, values(shape, dtype)]),
+    ]:
+      refused(
+        pack,
+        INVALID_INPUT,
+        f"index {wrong} is out of range",
+        name,
+        values(shape, dtype),
+        dim,
+        bad,
+        *args,
+      )
+
+
 @pytest.mark.parametrize("dtype", DTYPES[:-1])
 @pytest.mark.parametrize("reduce", ["sum", "prod", "mean", "amax", "amin"])
 @pytest.mark.parametrize("include", [True, False])

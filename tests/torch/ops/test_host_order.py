@@ -496,9 +496,9 @@ def test_bincount(pack, dtype):
   )
 
 
-def sized(pack, name, *args):
+def sized(pack, name, *args, after=()):
   size = IntResult()
-  pack(name + ":sizes", *args, size)
+  pack(name + ":sizes", *args, size, *after)
   return size.value
 
 
@@ -520,14 +520,27 @@ def test_unique(pack, dtype):
       for inverse in (False, True):
         for counts in (False, True):
           expected = torch.ops.aten._unique2(self, True, inverse, counts)
-          assert sized(pack, "aten::_unique2", self, True, inverse, counts) == len(expected[0])
-          got = [like(result) for result in expected]
-          pack("aten::_unique2", self, True, inverse, counts, *got)
-          close(got[0], expected[0])
-          if inverse and not self.isnan().any():
-            close(got[1], expected[1])
-          if counts:
-            close(got[2], expected[2])
+          scratch = torch.zeros(2 * self.numel(), dtype=torch.float64)
+          for workspace in ([], [scratch]):
+            args = (self, True, inverse, counts)
+            assert sized(pack, "aten::_unique2", *args, after=workspace) == len(expected[0])
+            got = [like(result) for result in expected]
+            pack("aten::_unique2", *args, *got, *workspace)
+            close(got[0], expected[0])
+            if inverse and not self.isnan().any():
+              close(got[1], expected[1])
+            if counts:
+              close(got[2], expected[2])
+          if self.numel() > 1:
+            refused(
+              pack,
+              INVALID_ARGUMENT,
+              "workspace is smaller",
+              "aten::_unique2",
+              *args,
+              *got,
+              scratch[1:],
+            )
           for args in ([inverse, counts, None], [inverse, counts, 0]):
             if args[2] is not None and (self.dim() == 0 or self.shape[0] == 0):
               continue

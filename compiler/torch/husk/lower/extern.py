@@ -259,9 +259,11 @@ def _call_sizes(
   """Calls "NAME:sizes", and defines the unknown symbols from the numbers that it returns."""
   arguments = _arguments(body, op, values, only_reads=True)
   results: list[hir.Argument] = [hir.NumberResult(is_float=False) for _ in unknown]
-  body.call_operator(
-    hir.OperatorCall(f"{operator_name(op)}:sizes", arguments, results, body.origin(node))
-  )
+  name = f"{operator_name(op)}:sizes"
+  length = workspaces.length(name, values)
+  if length is not None:
+    results.append(_workspace(body, length))
+  body.call_operator(hir.OperatorCall(name, arguments, results, body.origin(node)))
   limit = _largest_size(op, values)
   for index, (symbol, keys) in enumerate(unknown):
     number = scalars.conversion(keys, hir.op("result", index))

@@ -2,7 +2,8 @@
 argument, a vector of f64. Each operator compares the length with what it needs.
 
 The formulas are those of the operators in ports/host/ops/linalg and ports/host/ops/spectral, which
-compute in f64: a complex number has a `width` of two values."""
+compute in f64: a complex number has a `width` of two values. That of `_unique2` is in
+ports/host/ops/reduce."""
 
 from __future__ import annotations
 
@@ -93,6 +94,13 @@ def _matrix_exp(values: Values) -> Any:
   return 3 * width * rows * rows
 
 
+def _unique(values: Values) -> Any:
+  """Two keys for each element, unless elements are so small that few of them are distinct."""
+  tensor = values["self"]
+  dtype = tensor.get_dtype() if hasattr(tensor, "get_dtype") else tensor.dtype
+  return 2 * sympy.Mul(*_sizes(tensor)) if dtype.itemsize >= 4 else None
+
+
 # Facts of ports/host/ops/spectral/line.h.
 _LARGEST_FACTOR, _STACK_POINTS = 64, 1024
 
@@ -154,4 +162,6 @@ _FORMULAS: dict[str, Callable[[Values], Any]] = {
   "aten::_fft_c2c": _fourier,
   "aten::_fft_r2c": _fourier,
   "aten::_fft_c2r": _fourier,
+  "aten::_unique2": _unique,
+  "aten::_unique2:sizes": _unique,
 }

@@ -17,15 +17,28 @@ using WriteRow = WriteRowOf<Complex128>;
 
 constexpr int64_t kRowBlock = 128;  // elements that are converted at once
 
+// Complex elements that are adjacent have a loop of their own, which compilers make vectors of.
 template <class T, class V>
 void read_row(const void* from, int64_t at, int64_t step, V* to, int64_t count) {
-  for (int64_t i = 0; i < count; ++i)
-    to[i] = cast<V>(get(static_cast<const T*>(from) + at + i * step));
+  const T* first = static_cast<const T*>(from) + at;
+  if constexpr (is_complex<T>) {
+    if (step == 1) {
+      for (int64_t i = 0; i < count; ++i) to[i] = cast<V>(get(first + i));
+      return;
+    }
+  }
+  for (int64_t i = 0; i < count; ++i) to[i] = cast<V>(get(first + i * step));
 }
 template <class T, class V>
 void write_row(void* to, int64_t at, int64_t step, const V* from, int64_t count) {
-  for (int64_t i = 0; i < count; ++i)
-    set(static_cast<T*>(to) + at + i * step, cast<Value<T>>(from[i]));
+  T* first = static_cast<T*>(to) + at;
+  if constexpr (is_complex<T>) {
+    if (step == 1) {
+      for (int64_t i = 0; i < count; ++i) set(first + i, cast<Value<T>>(from[i]));
+      return;
+    }
+  }
+  for (int64_t i = 0; i < count; ++i) set(first + i * step, cast<Value<T>>(from[i]));
 }
 
 // The element types that are read and written as V.

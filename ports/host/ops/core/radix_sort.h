@@ -76,5 +76,29 @@ void radix_sort(Cancellation& cancellation, int64_t count, int key_bits, const K
   });
 }
 
+// Sorts keys in memory that no other thread changes. Returns the one of `keys` and `other`, which
+// is as large, that has them in the end. If the call is to end, the keys are undefined.
+inline uint64_t* radix_sort_keys(Cancellation& cancellation, int64_t count, uint64_t* keys,
+                                 uint64_t* other) {
+  uint64_t varying = 0;
+  each_index(cancellation, count, [&](int64_t i) { varying |= keys[i] ^ keys[0]; });
+  for (int low = 0; low < 64; low += kDigitBits) {
+    if ((varying >> low & kDigitMask) == 0) continue;
+    int64_t places[kDigitMask + 1] = {};
+    if (!each_index(cancellation, count, [&](int64_t i) { ++places[keys[i] >> low & kDigitMask]; }))
+      return keys;
+    int64_t before = 0;
+    for (int64_t& place : places) {
+      const int64_t here = place;
+      place = before;
+      before += here;
+    }
+    each_index(cancellation, count,
+               [&](int64_t i) { other[places[keys[i] >> low & kDigitMask]++] = keys[i]; });
+    std::swap(keys, other);
+  }
+  return keys;
+}
+
 }  // namespace
 }  // namespace husk::host

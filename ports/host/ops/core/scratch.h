@@ -19,9 +19,10 @@ constexpr int64_t kMaxInverseRows = 32768;  // rows of a matrix that is inverted
 constexpr int64_t kInverseScratch = kMaxInverseRows * int64_t{sizeof(int32_t)};
 constexpr int64_t kMaxSlices = 65536;  // slices of unique_dim, whose numbers are sorted
 constexpr int64_t kSlicesScratch = 2 * kMaxSlices * int64_t{sizeof(uint32_t)};
-constexpr int64_t kBatchSize = 8192;          // distinct keys that a pass over the elements finds
-constexpr int64_t kBatchScratch = 136 << 10;  // a batch of them
-constexpr int64_t kPairsScratch = 64 << 10;   // weights that multinomial draws at a time
+constexpr int64_t kBatchSize = 16384;          // distinct keys that a pass over the elements finds
+constexpr int64_t kBatchScratch = 324 << 10;   // a batch of them, and the keys that were met last
+constexpr int64_t kPairsScratch = 64 << 10;    // weights that multinomial draws at a time
+constexpr int64_t kResizeScratch = 200 << 10;  // rows of images, and weights of columns
 constexpr int64_t kModeScratch = kBatchScratch + kBatchSize * int64_t{sizeof(int64_t)};
 
 }  // namespace husk::host

@@ -28,6 +28,24 @@ uint64_t key_of(T value) {
     return static_cast<uint32_t>(value) ^ 0x80000000;
 }
 
+// A value with this key, which is no NaN.
+template <class T>
+T value_of_key(uint64_t key) {
+  if constexpr (std::is_same_v<T, bool>)
+    return key != 0;
+  else if constexpr (std::is_same_v<T, float>) {
+    const uint32_t bits = static_cast<uint32_t>(key);
+    return bits_as<float>(bits >> 31 ? bits & 0x7fffffff : ~bits);
+  } else if constexpr (std::is_same_v<T, double>)
+    return bits_as<double>(key >> 63 ? key & ~(uint64_t{1} << 63) : ~key);
+  else if constexpr (std::is_unsigned_v<T>)
+    return static_cast<T>(key);
+  else if constexpr (sizeof(T) == 8)
+    return static_cast<T>(key ^ uint64_t{1} << 63);
+  else
+    return static_cast<T>(static_cast<uint32_t>(key) ^ 0x80000000);
+}
+
 // How to read the keys of a tensor. Keys of elements below 64 bits fit in 32 bits. Keys become
 // places in tables, and another thread may change the elements: a call through a pointer reads each
 // once.

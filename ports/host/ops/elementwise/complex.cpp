@@ -58,8 +58,10 @@ Complex128 power(Complex128 a, Complex128 b) {
 
 // ---- loops over operands ----
 
-// out = f(self), elementwise. `named` lists the functions that call map().
-husk_status map(const Arguments& args, UnaryFunction f) {
+// out = what rows(values, count) makes of the values of self, elementwise. `named` lists the
+// functions that call map().
+using UnaryRows = void (*)(Complex128* values, int64_t count, UnaryFunction f);
+husk_status map_rows(const Arguments& args, UnaryRows rows, UnaryFunction f) {
   constexpr ArgumentsOf named(
       "complex_abs", "complex_acos", "complex_acosh", "complex_angle", "complex_asin",
       "complex_asinh", "complex_atan", "complex_atanh", "complex_conj", "complex_cos",
@@ -86,12 +88,40 @@ husk_status map(const Arguments& args, UnaryFunction f) {
     for (int64_t start = 0; start < count; start += kRowBlock) {
       const int64_t length = count - start < kRowBlock ? count - start : kRowBlock;
       read(self.data, at[1] + start * steps[1], steps[1], values, length);
-      for (int64_t i = 0; i < length; ++i) values[i] = f(values[i]);
+      rows(values, length, f);
       write(out.data, at[0] + start * steps[0], steps[0], values, length);
     }
   });
   return HUSK_OK;
 }
+
+// out = f(self), elementwise.
+husk_status map(const Arguments& args, UnaryFunction f) {
+  return map_rows(
+      args,
+      [](Complex128* values, int64_t count, UnaryFunction g) {
+        for (int64_t i = 0; i < count; ++i) values[i] = g(values[i]);
+      },
+      f);
+}
+
+// out = f(self), elementwise, for a function that takes less time than a call of it.
+template <Complex128 (*f)(Complex128)>
+husk_status map_inline(const Arguments& args) {
+  return map_rows(
+      args,
+      [](Complex128* values, int64_t count, UnaryFunction) {
+        for (int64_t i = 0; i < count; ++i) values[i] = f(values[i]);
+      },
+      nullptr);
+}
+
+Complex128 negative(Complex128 a) { return {-a.re, -a.im}; }
+Complex128 conjugate(Complex128 a) { return {a.re, -a.im}; }
+Complex128 real_part(Complex128 a) { return real(a.re); }
+Complex128 imaginary_part(Complex128 a) { return real(a.im); }
+Complex128 real_size(Complex128 a) { return real(size_of(a)); }
+Complex128 square(Complex128 a) { return times(a, a); }
 
 // The value of a scalar argument as the type that an op computes in.
 Complex128 value_of(const Scalar& scalar, Complex128*) { return {scalar.re, scalar.im}; }
@@ -262,21 +292,11 @@ husk_status complex_addcmul(const Arguments& args) {
   return map_pair(args, kSum, [](Complex128 a, Complex128 b) { return plus(a, b); });
 }
 
-husk_status complex_neg(const Arguments& args) {
-  return map(args, [](Complex128 a) { return Complex128{-a.re, -a.im}; });
-}
-husk_status complex_conj(const Arguments& args) {
-  return map(args, [](Complex128 a) { return Complex128{a.re, -a.im}; });
-}
-husk_status complex_real(const Arguments& args) {
-  return map(args, [](Complex128 a) { return real(a.re); });
-}
-husk_status complex_imag(const Arguments& args) {
-  return map(args, [](Complex128 a) { return real(a.im); });
-}
-husk_status complex_abs(const Arguments& args) {
-  return map(args, [](Complex128 a) { return real(size_of(a)); });
-}
+husk_status complex_neg(const Arguments& args) { return map_inline<negative>(args); }
+husk_status complex_conj(const Arguments& args) { return map_inline<conjugate>(args); }
+husk_status complex_real(const Arguments& args) { return map_inline<real_part>(args); }
+husk_status complex_imag(const Arguments& args) { return map_inline<imaginary_part>(args); }
+husk_status complex_abs(const Arguments& args) { return map_inline<real_size>(args); }
 husk_status complex_angle(const Arguments& args) {
   return map(args,
              [](Complex128 a) { return real(is_nan(a) ? a.re + a.im : std::atan2(a.im, a.re)); });
@@ -363,9 +383,7 @@ husk_status complex_sigmoid(const Arguments& args) {
 husk_status complex_reciprocal(const Arguments& args) {
   return map(args, [](Complex128 a) { return divide(real(1), a); });
 }
-husk_status complex_square(const Arguments& args) {
-  return map(args, [](Complex128 a) { return times(a, a); });
-}
+husk_status complex_square(const Arguments& args) { return map_inline<square>(args); }
 husk_status complex_isnan(const Arguments& args) {
   return map(args, [](Complex128 a) { return real(is_nan(a)); });
 }

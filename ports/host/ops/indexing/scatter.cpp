@@ -120,6 +120,84 @@ bool scatter_row(const Scatter& s, const int64_t (&at)[3], int64_t& wrong) {
   });
 }
 
+// Whether rows are reduced side by side: if the elements of a row lie far apart, and those of
+// neighbouring rows are adjacent. Each element of self still gets its numbers in the order of
+// `dim`.
+bool are_side_by_side(const Scatter& s) {
+  constexpr int64_t kLeast = 8;  // fewer rows share cache lines anyway
+  const int32_t last = s.rows.rank - 1;
+  if (last < 0 || s.count < 2 || s.rows.sizes[last] < kLeast) return false;
+  return s.rows.strides[0][last] == 1 && s.stride != 1 &&
+         (!s.source || s.rows.strides[2][last] == 1);
+}
+
+// Calls f(places, column, count, i) for each element i of neighbouring rows: the indices in
+// `places` are those of `count` rows from row `column` on. Returns false as each_place does.
+template <class F>
+[[gnu::always_inline]] inline bool each_places(const Scatter& s, const int64_t (&at)[3],
+                                               int64_t rows, int64_t step, int64_t& wrong,
+                                               const F& f) {
+  for (int64_t column = 0; column < rows; column += kPlaces) {
+    const int64_t count = rows - column < kPlaces ? rows - column : kPlaces;
+    // Rows with one index for all of them read it once.
+    const int64_t read = step == 0 ? 1 : count;
+    const bool all_within = each_index_while(s.args.cancellation, s.count, [&](int64_t i) {
+      if (s.args.cancellation.ends(count)) return false;
+      int64_t places[kPlaces];
+      const int64_t first = at[1] + column * step + i * s.index_stride;
+      if (!read_places(s.index.dtype, s.index.data, first, step, read, s.length, places)) {
+        for (int64_t r = 0; r < read; ++r) {
+          wrong = places[r];
+          if (!is_within(wrong, s.length)) break;
+        }
+        return false;
+      }
+      f(places, column, count, i);
+      return true;
+    });
+    if (!all_within) return false;
+  }
+  return true;
+}
+
+// The types of elements that are reduced side by side: those that models scatter most.
+template <class T>
+constexpr bool kSideBySide = set_of<T> == Floats || (set_of<T> == Ints && sizeof(T) >= 4);
+
+// Reduces neighbouring rows directly in self. Returns false as each_place does.
+template <class T>
+bool scatter_rows(const Scatter& s, const int64_t (&at)[3], int64_t rows, int64_t step,
+                  int64_t& wrong) {
+  using V = Value<T>;
+  T* self = writable<T>(s.self) + at[0];
+  const auto visit_elements = [&](const auto& change) {
+    return each_places(s, at, rows, step, wrong,
+                       [&](const int64_t* places, int64_t column, int64_t count, int64_t i) {
+                         T* const to = self + column;
+                         if (step == 0) {
+                           T* const row = to + places[0] * s.stride;
+                           for (int64_t r = 0; r < count; ++r) change(row + r, column + r, i);
+                         } else {
+                           for (int64_t r = 0; r < count; ++r)
+                             change(to + places[r] * s.stride + r, column + r, i);
+                         }
+                       });
+  };
+  if (!s.include_self) {
+    const V start = neutral<V>(s.reduce);
+    if (!visit_elements([&](T* element, int64_t, int64_t) { set(element, start); })) return false;
+  }
+  if (s.source && s.reduce == Reduce::Sum) {
+    const T* source = data_of<T>(*s.source) + at[2];
+    return visit_elements([&](T* element, int64_t r, int64_t i) {
+      set(element, plus(get(element), get(source + r + i * s.source_stride)));
+    });
+  }
+  return visit_elements([&](T* element, int64_t r, int64_t i) {
+    set(element, combine(s.reduce, get(element), source_value<T>(s, at[2] + r, i)));
+  });
+}
+
 // Elements of a row that are reduced at once. They and their counts take 48 KB.
 template <class V>
 constexpr int64_t kWindow = sizeof(V) <= 4 ? 4096 : 2048;
@@ -151,11 +229,21 @@ bool scatter_window(const Scatter& s, const int64_t (&at)[3], int64_t first, int
   return true;
 }
 
-// Calls row(at, wrong index) for each row until it returns false. Fails if an index is wrong.
-template <class Row>
-husk_status each_scattered(const Scatter& s, int32_t dim, const Row& row) {
+// Calls row(at, wrong index) for each row until it returns false, or rows(at, count, step, wrong
+// index) for each group of neighbouring rows, whose indices are `step` apart. Fails if an index is
+// wrong.
+template <class Row, class Rows>
+husk_status each_scattered(const Scatter& s, int32_t dim, bool side_by_side, const Row& row,
+                           const Rows& rows) {
   int64_t wrong = 0;
-  const bool in_range = each_while(s.rows, [&](const int64_t(&at)[3]) { return row(at, wrong); });
+  const bool in_range = side_by_side ? each_row_while(s.rows,
+                                                      [&](const int64_t(&at)[3], int64_t count,
+                                                          const int64_t(&steps)[3]) {
+                                                        return rows(at, count, steps[1], wrong);
+                                                      })
+                                     : each_while(s.rows, [&](const int64_t(&at)[3]) {
+                                         return row(at, wrong);
+                                       });
   return in_range || s.args.cancellation.ended() ? husk_status{HUSK_OK}
                                                  : s.args.index_out_of_range(wrong, dim, s.length);
 }
@@ -232,15 +320,21 @@ husk_status run(const Arguments& args, ArgumentPlace self_at, ArgumentPlace sour
   husk_status status = HUSK_OK;
   HUSK_TRY(visit_argument<Everything>(args, self_at, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    status = each_scattered(s, dim, [&](const int64_t(&at)[3], int64_t& wrong) {
-      if (!windows) return scatter_row<T>(s, at, wrong);
-      int64_t first = 0;  // a row without elements has a window, too, which checks its indices
-      do {
-        if (!scatter_window<T>(s, at, first, wrong)) return false;
-        first += kWindow<Value<T>>;
-      } while (first < s.length);
-      return true;
-    });
+    status = each_scattered(
+        s, dim, kSideBySide<T> && !windows && are_side_by_side(s),
+        [&](const int64_t(&at)[3], int64_t& wrong) {
+          if (!windows) return scatter_row<T>(s, at, wrong);
+          int64_t first = 0;  // a row without elements has a window, too, which checks its indices
+          do {
+            if (!scatter_window<T>(s, at, first, wrong)) return false;
+            first += kWindow<Value<T>>;
+          } while (first < s.length);
+          return true;
+        },
+        [&](const int64_t(&at)[3], int64_t rows, int64_t step, int64_t& wrong) {
+          if constexpr (kSideBySide<T>) return scatter_rows<T>(s, at, rows, step, wrong);
+          return false;
+        });
   }));
   return status;
 }
@@ -341,11 +435,24 @@ husk_status gather(const Arguments& args) {
   husk_status status = HUSK_OK;
   visit_bytes(dtype_bytes(self.dtype), [&](auto tag) {
     using T = typename decltype(tag)::type;
-    status = each_scattered(s, dim, [&](const int64_t(&at)[3], int64_t& wrong) {
-      return each_place(s, at[1], wrong, [&](int64_t from, int64_t i) {
-        writable<T>(out)[at[2] + i * s.source_stride] = data_of<T>(self)[at[0] + from * s.stride];
-      });
-    });
+    status = each_scattered(
+        s, dim, are_side_by_side(s),
+        [&](const int64_t(&at)[3], int64_t& wrong) {
+          return each_place(s, at[1], wrong, [&](int64_t from, int64_t i) {
+            writable<T>(out)[at[2] + i * s.source_stride] = data_of<T>(
+                self)[at[0] + from * s.stride];
+          });
+        },
+        [&](const int64_t(&at)[3], int64_t rows, int64_t step, int64_t& wrong) {
+          return each_places(s, at, rows, step, wrong,
+                             [&](const int64_t* places, int64_t column, int64_t count, int64_t i) {
+                               T* const to = writable<T>(out) + at[2] + column +
+                                             i * s.source_stride;
+                               const T* const from = data_of<T>(self) + at[0] + column;
+                               for (int64_t r = 0; r < count; ++r)
+                                 to[r] = from[places[step == 0 ? 0 : r] * s.stride + r];
+                             });
+        });
   });
   return status;
 }

@@ -6,9 +6,11 @@
 #include "linalg/rounded_add.h"
 #include "linalg/rounded_kernels.h"
 #include "nn/attention_kernels.h"
+#include "nn/grid_sampler_kernels.h"
 #include "nn/int_convolution_kernels.h"
 #include "nn/recurrent_kernels.h"
 #include "nn/rnn_kernels.h"
+#include "random/normal_kernels.h"
 #include "spectral/fft_kernels.h"
 
 bool husk::host::product_run_avx2(Product& product) { return run_product(product); }
@@ -22,7 +24,14 @@ void husk::host::attention_run_avx2(const Attention& attention, int64_t part,
                                     Cancellation& cancellation, void* scratch) {
   run_attention(attention, part, cancellation, scratch);
 }
+void husk::host::grid_prepare_avx2(GridTile& tile) { run_grid_prepare(tile); }
+void husk::host::grid_sample_avx2(const GridTile& tile, const float* from, float* to) {
+  run_grid_sample(tile, from, to);
+}
 void husk::host::lstm_cell_avx2(const LstmCell& cell) { run_lstm_cell(cell); }
+void husk::host::normal_groups_avx2(float* data, int64_t groups, float mean, float deviation) {
+  run_normal_groups(data, groups, mean, deviation);
+}
 void husk::host::recurrent_cell_avx2(const RecurrentCell& cell) { run_recurrent_cell(cell); }
 double* husk::host::fft_line_avx2(const FftLine& line) { return run_fft_line(line); }
 void husk::host::int_product_avx2(const IntProduct& product) { run_int_product(product); }

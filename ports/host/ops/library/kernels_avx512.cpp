@@ -5,6 +5,7 @@
 #include "linalg/quantized_kernels.h"
 #include "linalg/rounded_kernels.h"
 #include "nn/attention_kernels.h"
+#include "nn/grid_sampler_kernels.h"
 #include "nn/int_convolution_kernels.h"
 #include "nn/recurrent_kernels.h"
 #include "nn/rnn_kernels.h"
@@ -20,6 +21,10 @@ int64_t husk::host::product_pack_avx512(const ProductPacking& packing, void* to)
 void husk::host::attention_run_avx512(const Attention& attention, int64_t part,
                                       Cancellation& cancellation, void* scratch) {
   run_attention(attention, part, cancellation, scratch);
+}
+void husk::host::grid_prepare_avx512(GridTile& tile) { run_grid_prepare(tile); }
+void husk::host::grid_sample_avx512(const GridTile& tile, const float* from, float* to) {
+  run_grid_sample(tile, from, to);
 }
 void husk::host::lstm_cell_avx512(const LstmCell& cell) { run_lstm_cell(cell); }
 void husk::host::recurrent_cell_avx512(const RecurrentCell& cell) { run_recurrent_cell(cell); }

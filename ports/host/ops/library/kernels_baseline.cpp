@@ -8,6 +8,7 @@
 #include "linalg/rounded_kernels.h"
 #endif
 #include "nn/attention_kernels.h"
+#include "nn/grid_sampler_kernels.h"
 #include "nn/int_convolution_kernels.h"
 #include "nn/recurrent_kernels.h"
 #include "nn/rnn_kernels.h"
@@ -23,6 +24,10 @@ int64_t husk::host::product_pack_baseline(const ProductPacking& packing, void* t
 void husk::host::attention_run_baseline(const Attention& attention, int64_t part,
                                         Cancellation& cancellation, void* scratch) {
   run_attention(attention, part, cancellation, scratch);
+}
+void husk::host::grid_prepare_baseline(GridTile& tile) { run_grid_prepare(tile); }
+void husk::host::grid_sample_baseline(const GridTile& tile, const float* from, float* to) {
+  run_grid_sample(tile, from, to);
 }
 void husk::host::lstm_cell_baseline(const LstmCell& cell) { run_lstm_cell(cell); }
 void husk::host::recurrent_cell_baseline(const RecurrentCell& cell) { run_recurrent_cell(cell); }

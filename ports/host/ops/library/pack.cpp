@@ -89,7 +89,9 @@ constexpr ScratchBytes scratch_of(Run run) {
                   {unique, {kBatchScratch, 0}},
                   {unique_sizes, {kBatchScratch, 0}},
                   {unique_dim, {kSlicesScratch, 0}},
-                  {unique_dim_sizes, {kSlicesScratch, 0}}};
+                  {unique_dim_sizes, {kSlicesScratch, 0}},
+                  {upsample_bilinear2d_aa, {kResizeScratch, 0}},
+                  {upsample_bicubic2d_aa, {kResizeScratch, 0}}};
   for (const auto& row : kScratch)
     if (row.run == run) return row.bytes;
   return {};

@@ -1,5 +1,4 @@
-// aten::grid_sampler_2d, grid_sampler_3d and antialiased upsampling. Each output is a weighted mean
-// of inputs near a position.
+// Antialiased upsampling. Each output is a weighted mean of inputs near a position.
 #include <algorithm>
 #include <cmath>
 
@@ -7,149 +6,12 @@
 #include "core/arguments.h"
 #include "core/element.h"
 #include "core/loop.h"
+#include "core/scratch.h"
 #include "error.h"
-#include "nn/axes.h"
 
 namespace husk::host {
 
 namespace {
-
-// ---- grid_sampler ----
-
-enum class Padding { Zeros = 0, Border = 1, Reflection = 2 };
-
-struct Grid {
-  int64_t sizes[kAxes], strides[kAxes];  // of the input; 1 and 0 for an unused axis
-  int dims;                              // 2 or 3
-  bool nearest, align;
-  Padding padding;
-
-  // Maps a grid coordinate in [-1, 1] to a position along an axis.
-  double position(double x, int64_t size) const {
-    const double n = static_cast<double>(size);
-    double at = align ? (x + 1) / 2 * (n - 1) : ((x + 1) * n - 1) / 2;
-    if (padding == Padding::Reflection) at = align ? reflect(at, 0, n - 1) : reflect(at, -0.5, n);
-    if (padding != Padding::Zeros) at = !(at > 0) ? 0 : at > n - 1 ? n - 1 : at;
-    return at > -1e9 && at < 1e9 ? at : -1e9;  // NaN and far positions lie outside
-  }
-
- private:
-  // Reflects x into [low, low + span].
-  static double reflect(double x, double low, double span) {
-    if (span == 0) return 0;
-    const double beyond = std::fabs(x - low), rest = std::fmod(beyond, span);
-    return std::fmod(std::floor(beyond / span), 2) == 0 ? rest + low : span - rest + low;
-  }
-};
-
-// The input elements around a position, and their weights.
-struct Corners {
-  int64_t first[kAxes];
-  double part[kAxes];  // distance from `first`, in [0, 1)
-
-  // Calls f(offset, weight) for each corner that lies inside of the input and has a weight other
-  // than 0.
-  template <class F>
-  void visit(const Grid& g, F f) const {
-    for (int corner = 0; corner < 8; ++corner) {
-      int64_t offset = 0;
-      double weight = 1;
-      bool inside = true;
-      for (int d = 0; d < kAxes; ++d) {
-        const int step = corner >> (kAxes - 1 - d) & 1;
-        const int64_t i = first[d] + step;
-        weight *= step ? part[d] : 1 - part[d];
-        inside &= i >= 0 && i < g.sizes[d];
-        if (inside) offset += i * g.strides[d];
-      }
-      if (inside && weight != 0) f(offset, weight);
-    }
-  }
-};
-
-template <class T>
-void sample(const Arguments& args, const husk_op_arg& input, const husk_op_arg& grid,
-            const husk_op_arg& out, const Grid& g) {
-  Loop<2> positions(args);  // over the output without its channels; operands: grid, output
-  const int32_t rank = out.rank;
-  positions.rank = rank - 1;
-  for (int32_t d = 0; d < positions.rank; ++d) {
-    const int32_t out_dim = d == 0 ? 0 : d + 1;
-    positions.sizes[d] = out.sizes[out_dim];
-    positions.strides[0][d] = grid.strides[d];
-    positions.strides[1][d] = out.strides[out_dim];
-  }
-  if (numel(out) == 0) return;
-  int64_t count = 0, each_image = numel(out) / out.sizes[0] / (out.sizes[1] ? out.sizes[1] : 1);
-  each(positions, [&](const int64_t(&at)[2]) {
-    const int64_t image = count++ / each_image;
-    Corners corners{};
-    for (int d = 0; d < kAxes; ++d) {
-      const int from_end = kAxes - 1 - d;  // the grid stores x first
-      if (from_end >= g.dims) continue;
-      const double x = static_cast<double>(
-          get(data_of<T>(grid) + at[0] + from_end * grid.strides[grid.rank - 1]));
-      const double position = g.position(x, g.sizes[d]),
-                   low = g.nearest ? std::nearbyint(position) : std::floor(position);
-      corners.first[d] = static_cast<int64_t>(low);  // lies within 1e9
-      corners.part[d] = g.nearest ? 0 : position - low;
-    }
-    each_index(args.cancellation, out.sizes[1], [&](int64_t c) {
-      const T* from = data_of<T>(input) + image * input.strides[0] + c * input.strides[1];
-      double total = 0;
-      corners.visit(g, [&](int64_t offset, double weight) {
-        total += weight * static_cast<double>(get(from + offset));
-      });
-      set(writable<T>(out) + at[1] + c * out.strides[1], static_cast<Value<T>>(total));
-    });
-  });
-}
-
-husk_status grid_sampler(const Arguments& args, int dims) {
-  constexpr ArgumentsOf named("grid_sampler_2d", "grid_sampler_3d");
-  constexpr uint32_t kInput = named["input"], kGrid = named["grid"],
-                     kInterpolationMode = named["interpolation_mode"],
-                     kPaddingMode = named["padding_mode"], kAlignCorners = named["align_corners"],
-                     kOut = named["out"];
-  const int32_t rank = dims + 2;
-  HUSK_TRY(args.check_tensor(kInput, rank, rank));
-  HUSK_TRY(args.check_tensor(kGrid, rank, rank));
-  HUSK_TRY(args.check_tensor(kOut, rank, rank));
-  HUSK_TRY(args.check_same_dtype(kGrid, kInput));
-  HUSK_TRY(args.check_same_dtype(kOut, kInput));
-  const husk_op_arg &input = args[kInput], &grid = args[kGrid], &out = args[kOut];
-  int64_t mode = 0, padding = 0;
-  Grid g{};
-  HUSK_TRY(args.get_int(kInterpolationMode, mode));
-  HUSK_TRY(args.get_int(kPaddingMode, padding));
-  HUSK_TRY(args.get_bool(kAlignCorners, g.align));
-  if (mode != 0 && mode != 1)
-    return args.argument_error(kInterpolationMode, HUSK_UNSUPPORTED,
-                               "is neither 0 (linear) nor 1 (nearest)");
-  if (padding < 0 || padding > 2)
-    return args.argument_error(kPaddingMode, HUSK_INVALID_ARGUMENT, "is not 0, 1 or 2");
-  g.nearest = mode == 1;
-  g.padding = static_cast<Padding>(padding);
-  g.dims = dims;
-  HUSK_TRY(args.check_size(kGrid, 0, input.sizes[0], "the input's images"));
-  HUSK_TRY(args.check_size(kGrid, rank - 1, dims, "one for each axis"));
-  HUSK_TRY(args.check_size(kOut, 0, input.sizes[0], "the input's images"));
-  HUSK_TRY(args.check_size(kOut, 1, input.sizes[1], "the input's channels"));
-  for (int32_t d = 2; d < rank; ++d)
-    HUSK_TRY(args.check_size(kOut, d, grid.sizes[d - 1], "the grid's"));
-  for (int d = 0; d < kAxes; ++d) {
-    const int32_t at = rank - kAxes + d;
-    g.sizes[d] = d < kAxes - dims ? 1 : input.sizes[at];
-    g.strides[d] = d < kAxes - dims ? 0 : input.strides[at];
-    if (g.sizes[d] == 0 && numel(out) > 0)
-      return args.argument_error(kInput, HUSK_INVALID_INPUT, "has an empty spatial dimension");
-  }
-  return visit_argument<Floats | Halves>(args, kInput, [&](auto tag) {
-    sample<typename decltype(tag)::type>(args, input, grid, out, g);
-  });
-}
-
-// ---- upsampling with antialiasing ----
 
 double linear_filter(double x) {
   x = std::fabs(x);
@@ -231,6 +93,146 @@ husk_status read_resize(const Arguments& args, int32_t at, ArgumentPlace scale_a
   return HUSK_OK;
 }
 
+// The images of a call, and how their rows and columns are resized.
+struct Resizing {
+  const Arguments& args;
+  const husk_op_arg &self, &out;
+  Loop<2> planes;  // operands: self, out
+  Resize rows, columns;
+};
+
+// Computes column `x` of all results, each element by itself.
+template <class T>
+bool resize_column(const Resizing& r, int64_t x) {
+  const Window horizontal = r.columns.window(x);
+  return each_index_while(r.args.cancellation, r.rows.out, [&](int64_t y) {
+    const Window vertical = r.rows.window(y);
+    // Loops over a few weights do not report them, and one in another is many together.
+    constexpr int64_t kWeightWork = 4;
+    const int64_t few = kWeightWork * std::min(vertical.count, kUnreportedWork) *
+                        std::min(horizontal.count, kUnreportedWork);
+    return each_while(r.planes, [&](const int64_t(&at)[2]) {
+      if (r.args.cancellation.ends(few)) return false;
+      double total = 0;
+      const bool summed = each_index_while(r.args.cancellation, vertical.count, [&](int64_t v) {
+        const T* row = data_of<T>(r.self) + at[0] + (vertical.first + v) * r.self.strides[2];
+        double sum = 0;
+        const bool row_summed = each_index(r.args.cancellation, horizontal.count, [&](int64_t h) {
+          sum += horizontal.weight(h) *
+                 static_cast<double>(get(row + (horizontal.first + h) * r.self.strides[3]));
+        });
+        total += vertical.weight(v) * sum;
+        return row_summed;
+      });
+      set(writable<T>(r.out) + at[1] + y * r.out.strides[2] + x * r.out.strides[3],
+          static_cast<Value<T>>(total));
+      return summed;
+    });
+  });
+}
+
+// Neighbouring columns of the results, whose weights are computed once for all rows of all images.
+// A row of a result is a row of weighted sums of input rows, of which each column then takes its
+// part. Some rows are computed at once, because a sum of few elements waits for its own additions.
+template <class V>
+struct ColumnGroup {
+  static constexpr int64_t kMost = 512, kWeights = 8192, kSpan = 4096;
+  static constexpr int kRows = 4;
+
+  V rows[kRows][kSpan];  // sums of input rows, from column `first` on
+  V weights[kWeights];
+  int32_t starts[kMost], counts[kMost];  // inputs of a column, from `first` on; their number
+  int32_t places[kMost];                 // of their weights
+  int64_t begin, count;                  // columns of the results
+  int64_t first, span;                   // columns of the inputs
+
+  // Takes columns from `x` on, as many as fit. May take none.
+  void take(const Resize& columns, int64_t x) {
+    int64_t low = 0, high = 0, used = 0;
+    begin = x;
+    for (count = 0; count < kMost && x < columns.out; ++count, ++x) {
+      const Window window = columns.window(x);
+      const int64_t end = window.first + window.count;
+      const int64_t new_low = count ? std::min(low, window.first) : window.first,
+                    new_high = count ? std::max(high, end) : end;
+      if (columns.cancellation.ended() || new_high - new_low > kSpan ||
+          used + window.count > kWeights)
+        break;
+      // The starts of earlier columns count from `low`, which only a scale that is no number
+      // lowers.
+      if (count && new_low != low) break;
+      low = new_low;
+      high = new_high;
+      starts[count] = static_cast<int32_t>(window.first - low);
+      counts[count] = static_cast<int32_t>(window.count);
+      places[count] = static_cast<int32_t>(used);
+      for (int64_t i = 0; i < window.count; ++i) weights[used++] = static_cast<V>(window.weight(i));
+    }
+    first = low;
+    span = high - low;
+  }
+
+  // Sets row `r` to a weighted sum of input rows. Returns false if the call is to end.
+  template <class T>
+  bool sum_rows(const Resizing& all, const T* plane, const Window& window, int r) {
+    V* const sums = rows[r];
+    for (int64_t i = 0; i < span; ++i) sums[i] = 0;
+    const int64_t step = all.self.strides[3];
+    return each_index_while(all.args.cancellation, window.count, [&](int64_t v) {
+      if (all.args.cancellation.ends(span / 4)) return false;
+      const T* from = plane + (window.first + v) * all.self.strides[2] + first * step;
+      const V weight = static_cast<V>(window.weight(v));
+      if (step == 1) {
+        for (int64_t i = 0; i < span; ++i) sums[i] += weight * get(from + i);
+      } else {
+        for (int64_t i = 0; i < span; ++i) sums[i] += weight * get(from + i * step);
+      }
+      return true;
+    });
+  }
+
+  // Writes `row_count` rows of results, the first of which begins at `to`.
+  template <class T>
+  void write(const Resizing& all, T* to, int64_t row_count) const {
+    for (int64_t c = 0; c < count; ++c) {
+      const V* const own = weights + places[c];
+      V sums[kRows] = {};
+      for (int64_t i = 0; i < counts[c]; ++i)
+        for (int r = 0; r < kRows; ++r) sums[r] += own[i] * rows[r][starts[c] + i];
+      for (int64_t r = 0; r < row_count; ++r)
+        set(to + r * all.out.strides[2] + (begin + c) * all.out.strides[3], sums[r]);
+    }
+  }
+};
+static_assert(sizeof(ColumnGroup<double>) <= kResizeScratch, "core/scratch.h");
+
+template <class T>
+void resize(const Resizing& r) {
+  using Group = ColumnGroup<Value<T>>;
+  Group& group = *static_cast<Group*>(r.args.scratch());
+  for (int64_t x = 0; x < r.columns.out && !r.args.cancellation.ended();) {
+    group.take(r.columns, x);
+    if (group.count == 0) {
+      resize_column<T>(r, x++);
+      continue;
+    }
+    each_while(r.planes, [&](const int64_t(&at)[2]) {
+      for (int64_t y = 0; y < r.rows.out; y += Group::kRows) {
+        const int64_t count = std::min<int64_t>(r.rows.out - y, Group::kRows);
+        for (int row = 0; row < Group::kRows; ++row) {  // the last rows may be computed twice
+          const Window window = r.rows.window(y + std::min<int64_t>(row, count - 1));
+          if (!group.sum_rows(r, data_of<T>(r.self) + at[0], window, row)) return false;
+        }
+        const int64_t inputs = group.places[group.count - 1] + group.counts[group.count - 1];
+        if (r.args.cancellation.ends(inputs + group.count)) return false;
+        group.write(r, writable<T>(r.out) + at[1] + y * r.out.strides[2], count);
+      }
+      return true;
+    });
+    x += group.count;
+  }
+}
+
 husk_status upsample(const Arguments& args, double reach, double (*filter)(double)) {
   constexpr ArgumentsOf named("upsample_bilinear2d_aa", "upsample_bicubic2d_aa");
   constexpr uint32_t kSelf = named["self"], kOutputSize = named["output_size"],
@@ -255,42 +257,13 @@ husk_status upsample(const Arguments& args, double reach, double (*filter)(doubl
   planes.shape(self);
   planes.add(1, out);
   planes.rank = 2;
-  return visit_argument<Floats | Halves>(args, kSelf, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    each_index_while(args.cancellation, rows.out, [&](int64_t y) {
-      const Window vertical = rows.window(y);
-      return each_index_while(args.cancellation, columns.out, [&](int64_t x) {
-        const Window horizontal = columns.window(x);
-        // Loops over a few weights do not report them, and one in another is many together.
-        constexpr int64_t kWeightWork = 4;
-        const int64_t few = kWeightWork * std::min(vertical.count, kUnreportedWork) *
-                            std::min(horizontal.count, kUnreportedWork);
-        return each_while(planes, [&](const int64_t(&at)[2]) {
-          if (args.cancellation.ends(few)) return false;
-          double total = 0;
-          const bool summed = each_index_while(args.cancellation, vertical.count, [&](int64_t v) {
-            const T* row = data_of<T>(self) + at[0] + (vertical.first + v) * self.strides[2];
-            double sum = 0;
-            const bool row_summed = each_index(args.cancellation, horizontal.count, [&](int64_t h) {
-              sum += horizontal.weight(h) *
-                     static_cast<double>(get(row + (horizontal.first + h) * self.strides[3]));
-            });
-            total += vertical.weight(v) * sum;
-            return row_summed;
-          });
-          set(writable<T>(out) + at[1] + y * out.strides[2] + x * out.strides[3],
-              static_cast<Value<T>>(total));
-          return summed;
-        });
-      });
-    });
-  });
+  const Resizing resizing{args, self, out, planes, rows, columns};
+  return visit_argument<Floats | Halves>(
+      args, kSelf, [&](auto tag) { resize<typename decltype(tag)::type>(resizing); });
 }
 
 }  // namespace
 
-husk_status grid_sampler_2d(const Arguments& args) { return grid_sampler(args, 2); }
-husk_status grid_sampler_3d(const Arguments& args) { return grid_sampler(args, 3); }
 husk_status upsample_bilinear2d_aa(const Arguments& args) {
   return upsample(args, 1, linear_filter);
 }

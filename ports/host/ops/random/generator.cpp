@@ -15,7 +15,14 @@ constexpr int kWords = 624, kMiddle = 397;
 
 uint32_t twist(uint32_t a, uint32_t b) {
   const uint32_t mixed = (a & 0x80000000) | (b & 0x7fffffff);
-  return mixed >> 1 ^ (b & 1 ? 0x9908b0df : 0);
+  return mixed >> 1 ^ ((0 - (b & 1)) & 0x9908b0df);
+}
+
+uint32_t tempered(uint32_t y) {
+  y ^= y >> 11;
+  y ^= y << 7 & 0x9d2c5680;
+  y ^= y << 15 & 0xefc60000;
+  return y ^ y >> 18;
 }
 
 }  // namespace
@@ -35,19 +42,33 @@ void Generator::ready() {
   if (next > 624) next = 624;
 }
 
+// Each word takes words that lie behind it, or far before it, so that compilers make loops of
+// vectors of all but the last one.
+void Generator::renew() {
+  constexpr int kRest = kWords - kMiddle;
+  for (int i = 0; i < kRest; ++i) words[i] = words[i + kMiddle] ^ twist(words[i], words[i + 1]);
+  for (int i = kRest; i < kWords - 1; ++i)
+    words[i] = words[i - kRest] ^ twist(words[i], words[i + 1]);
+  words[kWords - 1] = words[kMiddle - 1] ^ twist(words[kWords - 1], words[0]);
+  next = 0;
+}
+
 uint32_t Generator::random() {
-  if (next == 624) {
-    for (int i = 0; i < kWords; ++i) {
-      words[i] = words[i < kWords - kMiddle ? i + kMiddle : i + kMiddle - kWords] ^
-                 twist(words[i], words[i + 1 < kWords ? i + 1 : 0]);
-    }
-    next = 0;
+  if (next == kWords) renew();
+  return tempered(words[next++]);
+}
+
+void Generator::uniform_floats(float* to, int64_t count) {
+  for (int64_t i = 0; i < count;) {
+    if (next == kWords) renew();
+    const int64_t rest = count - i, length = rest < kWords - next ? rest : kWords - next;
+    const uint32_t* from = words + next;
+    // An int of 24 bits is converted as a signed one, for which there are vector instructions.
+    for (int64_t k = 0; k < length; ++k)
+      to[i + k] = static_cast<float>(static_cast<int32_t>(tempered(from[k]) & 0xffffff)) * 0x1p-24f;
+    next += static_cast<uint32_t>(length);
+    i += length;
   }
-  uint32_t y = words[next++];
-  y ^= y >> 11;
-  y ^= y << 7 & 0x9d2c5680;
-  y ^= y << 15 & 0xefc60000;
-  return y ^ y >> 18;
 }
 
 uint64_t Generator::random64() {

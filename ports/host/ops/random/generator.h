@@ -29,10 +29,15 @@ struct Generator {
   uint64_t random64();
   // Uniform numbers in [0, 1): multiples of 2^-24 and of 2^-53.
   float uniform_float() { return static_cast<float>(random() & 0xffffff) * 0x1p-24f; }
+  // As many uniform_float() one after another.
+  void uniform_floats(float* to, int64_t count);
   double uniform_double() { return static_cast<double>(random64() & 0x1fffffffffffff) * 0x1p-53; }
   // A normal number with mean 0 and deviation 1. Numbers are computed in pairs; the second one of a
   // pair is kept for the next call.
   double normal_double();
+
+ private:
+  void renew();  // makes the next 624 words
 };
 
 }  // namespace husk::host

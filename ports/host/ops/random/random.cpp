@@ -1,12 +1,15 @@
 // Ops that fill tensors with uniform, normal and integer random numbers, in the order and with the
 // arithmetic of PyTorch's CPU kernels (aten/src/ATen/core/DistributionsHelper.h,
 // TransformationHelper.h, native/cpu/DistributionTemplates.h).
+#include <algorithm>
 #include <cmath>
 
 #include "contracts.h"
 #include "core/arguments.h"
 #include "core/arithmetic.h"
 #include "core/loop.h"
+#include "device.h"
+#include "random/normal.h"
 #include "random/rng_state.h"
 
 namespace husk::host {
@@ -17,11 +20,22 @@ namespace {
 inline float fused(float a, float b, float c) { return fmaf(a, b, c); }
 inline double fused(double a, double b, double c) { return fma(a, b, c); }
 
+// Fills memory with uniform numbers in [0, 1).
+void fill_floats(Cancellation& cancellation, Generator& g, float* to, int64_t count) {
+  constexpr int64_t kBlock = 1024;
+  for (int64_t i = 0; i < count && !cancellation.ends(kBlock); i += kBlock)
+    g.uniform_floats(to + i, count - i < kBlock ? count - i : kBlock);
+}
+
 template <class T>
 void fill_uniform(const Arguments& args, Generator& g, const husk_op_arg& out, double from,
                   double to) {
   using V = Value<T>;
   const V low = static_cast<V>(from), span = static_cast<V>(to) - low;
+  if constexpr (std::is_same_v<T, float>) {
+    if (low == 0 && span == 1 && contiguous(out))
+      return fill_floats(args.cancellation, g, writable<T>(out), numel(out));
+  }
   Loop<1> loop(args);
   loop.shape(out);
   each(loop, [&](const int64_t(&at)[1]) {
@@ -89,9 +103,24 @@ void normal_sixteen(T* data, double mean, double deviation) {
   }
 }
 
+#if defined(__x86_64__)
+// Fills a contiguous tensor of at least 16 elements.
+void fill_normal_avx2(const Arguments& args, Generator& g, float* data, int64_t count, double mean,
+                      double deviation) {
+  const float m = static_cast<float>(mean), d = static_cast<float>(deviation);
+  fill_floats(args.cancellation, g, data, count);
+  constexpr int64_t kBlock = 64;  // groups
+  for (int64_t i = 0; i < count / 16 && !args.cancellation.ends(kBlock * 16); i += kBlock)
+    normal_groups_avx2(data + i * 16, std::min(count / 16 - i, kBlock), m, d);
+  if (count % 16 == 0) return;
+  g.uniform_floats(data + count - 16, 16);
+  normal_groups_avx2(data + count - 16, 1, m, d);
+}
+#endif
+
 template <class T>
-void fill_normal(const Arguments& args, Generator& g, const husk_op_arg& out, double mean,
-                 double deviation) {
+void fill_normal(const Arguments& args, Features cpu, Generator& g, const husk_op_arg& out,
+                 double mean, double deviation) {
   T* data = writable<T>(out);
   const int64_t count = numel(out);
   if (count < 16 || !contiguous(out)) {
@@ -102,6 +131,13 @@ void fill_normal(const Arguments& args, Generator& g, const husk_op_arg& out, do
     });
     return;
   }
+#if defined(__x86_64__)
+  if constexpr (std::is_same_v<T, float>) {
+    if (cpu.has(cpu_set::kAvx2)) return fill_normal_avx2(args, g, data, count, mean, deviation);
+  }
+#else
+  (void)cpu;
+#endif
   each_index(args.cancellation, count,
              [&](int64_t i) { set(data + i, static_cast<Value<T>>(uniform<T>(g))); });
   each_index(args.cancellation, count / 16,
@@ -112,9 +148,11 @@ void fill_normal(const Arguments& args, Generator& g, const husk_op_arg& out, do
 }
 
 husk_status normal_into(const Arguments& args, DrawPlaces at, double mean, double deviation) {
+  Features cpu{};
   HUSK_TRY(args.check_tensor(at.out));
+  HUSK_TRY(args.get_features(cpu));
   return draw_into<Floats | Halves>(args, at, [&](auto tag, Generator& g, const husk_op_arg& out) {
-    fill_normal<typename decltype(tag)::type>(args, g, out, mean, deviation);
+    fill_normal<typename decltype(tag)::type>(args, cpu, g, out, mean, deviation);
   });
 }
 

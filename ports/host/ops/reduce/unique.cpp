@@ -1,12 +1,14 @@
 // aten::_unique2, unique_consecutive and unique_dim. The distinct elements of a tensor are found in
-// batches, in ascending order. Each pass over the tensor takes the next few thousand
-// of them, so that no copy of the tensor is needed.
+// batches, in ascending order. Each pass over the tensor takes the next few thousand of them, so
+// that no copy of the tensor is needed. With a workspace, _unique2 sorts the keys of all elements.
 #include <algorithm>
 
 #include "contracts.h"
 #include "core/arguments.h"
 #include "core/loop.h"
+#include "core/radix_sort.h"
 #include "core/sort_key.h"
+#include "core/workspace.h"
 #include "error.h"
 #include "reduce/distinct.h"
 
@@ -21,58 +23,140 @@ struct Request {
   const husk_op_arg *self, *out, *inverse, *counts;  // all but `self` may be null
 };
 
-// Goes through all batches and writes the outputs of the request for at most `capacity` distinct
-// elements. Returns the number of distinct elements.
+// Ascending distinct keys, and the numbers of their elements among the results.
+struct FoundKeys {
+  const uint64_t* keys;
+  int64_t count, first;
+  RecentKeys& recent;
+};
+
+// Writes the elements with these keys to the output, at most up to `capacity`. Returns false
+// without a write if a key does not say all of its element: it may be that of 0 or of -0.
+bool write_keys(const FoundKeys& found, const husk_op_arg& out, int64_t capacity) {
+  const int64_t count = std::min(found.count, std::max<int64_t>(capacity - found.first, 0));
+  bool complete = false;
+  visit<AnyReal | WideUnsigned>(out.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    complete = !is_floating<T> ||
+               !std::binary_search(found.keys, found.keys + found.count, key_of(Value<T>(0)));
+    for (int64_t i = 0; complete && i < count; ++i) {
+      set(writable<T>(out) + (found.first + i) * out.strides[0],
+          value_of_key<Value<T>>(found.keys[i]));
+    }
+  });
+  return complete;
+}
+
+// Records the distinct elements of a request in its outputs, up to `capacity` of them.
+struct Recorder {
+  const Request& r;
+  const Keys& keys;
+  const int64_t capacity;
+  Loop<2> pairs;  // operands: self, inverse
+
+  Recorder(const Request& request, const Keys& all_keys, int64_t most)
+      : r(request), keys(all_keys), capacity(most), pairs(request.args) {
+    pairs.shape(*r.self);
+    pairs.add(1, r.inverse ? *r.inverse : *r.self);
+  }
+  bool writes() const { return r.out || r.inverse || r.counts; }
+  void record(int64_t number, const int64_t (&at)[2]) const {
+    if (number >= capacity) return;
+    if (r.out) {
+      const int64_t bytes = dtype_bytes(r.self->dtype);
+      __builtin_memcpy(writable<unsigned char>(*r.out) + number * r.out->strides[0] * bytes,
+                       data_of<unsigned char>(*r.self) + at[0] * bytes, static_cast<size_t>(bytes));
+    }
+    if (r.counts) writable<int64_t>(*r.counts)[number * r.counts->strides[0]]++;
+    if (r.inverse) writable<int64_t>(*r.inverse)[at[1]] = number;
+  }
+  // Records the elements whose keys lie between those of `found`.
+  void record(const FoundKeys& found) const {
+    if (!writes() || found.count == 0) return;
+    if (!r.inverse && !r.counts && write_keys(found, *r.out, capacity)) return;
+    const bool floats = floating(r.self->dtype);
+    const uint64_t least = found.keys[0], most = found.keys[found.count - 1];
+    each(pairs, [&](const int64_t(&at)[2]) {
+      const uint64_t key = keys.read(r.self->data, at[0]);
+      if (key < least || key > most || (floats && key == keys.mask)) return;
+      record(found.first + found.recent.index_of(key, found.keys, found.count), at);
+    });
+  }
+  // Records each NaN as an element that equals no other. Returns the number of all elements.
+  int64_t record_nans(int64_t total) const {
+    if (!floating(r.self->dtype)) return total;
+    each(pairs, [&](const int64_t(&at)[2]) {
+      if (keys.read(r.self->data, at[0]) != keys.mask) return;
+      if (writes()) record(total, at);
+      ++total;
+    });
+    return total;
+  }
+};
+
+// Writes the outputs of the request for at most `capacity` distinct elements. Returns the number of
+// distinct elements. Goes through all batches.
 int64_t find_unique(const Request& r, const Keys& keys, int64_t capacity) {
   Batch& batch = *static_cast<Batch*>(r.args.scratch());
   const husk_op_arg& self = *r.self;
-  const bool floats = floating(self.dtype);
-  const uint64_t nan = keys.mask;
-  const int64_t bytes = dtype_bytes(self.dtype);
-  const bool writes = r.out || r.inverse || r.counts;
+  const Recorder recorder(r, keys, capacity);
   Loop<1> elements(r.args);
   elements.shape(self);
   const auto each_key = [&](auto f) {
     each(elements, [&](const int64_t(&at)[1]) { f(keys.read(self.data, at[0])); });
   };
-  Loop<2> pairs(r.args);
-  pairs.shape(self);
-  pairs.add(1, r.inverse ? *r.inverse : self);
-  const auto record = [&](int64_t number, const int64_t(&at)[2]) {
-    if (number >= capacity) return;
-    if (r.out) {
-      __builtin_memcpy(writable<unsigned char>(*r.out) + number * r.out->strides[0] * bytes,
-                       data_of<unsigned char>(self) + at[0] * bytes, static_cast<size_t>(bytes));
-    }
-    if (r.counts) writable<int64_t>(*r.counts)[number * r.counts->strides[0]]++;
-    if (r.inverse) writable<int64_t>(*r.inverse)[at[1]] = number;
-  };
   int64_t total = 0;
   uint64_t last = 0;
   // There are at most as many as there are elements, unless another thread changes self.
   for (bool first = true; total <= numel(self); first = false) {
-    batch.find(each_key, first, last, nan, floats);
+    batch.find(each_key, first, last, keys.mask, floating(self.dtype));
     if (batch.count == 0) break;
-    if (writes) {
-      each(pairs, [&](const int64_t(&at)[2]) {
-        const uint64_t key = keys.read(self.data, at[0]);
-        if ((!first && key <= last) || key > batch.keys[batch.count - 1] || (floats && key == nan))
-          return;
-        record(total + batch.index_of(key), at);
-      });
-    }
+    recorder.record({batch.keys, batch.count, total, batch.recent});
     total += batch.count;
     last = batch.keys[batch.count - 1];
     if (batch.count < kBatchSize) break;
   }
-  if (floats) {
-    each(pairs, [&](const int64_t(&at)[2]) {
-      if (keys.read(self.data, at[0]) != nan) return;
-      if (writes) record(total, at);
-      ++total;
-    });
+  return recorder.record_nans(total);
+}
+
+// Does what find_unique does. The workspace has room for two keys of each element.
+int64_t sort_unique(const Request& r, const Keys& keys, int64_t capacity, uint64_t* workspace) {
+  RecentKeys& recent = static_cast<Batch*>(r.args.scratch())->recent;
+  const husk_op_arg& self = *r.self;
+  const bool floats = floating(self.dtype);
+  Loop<1> elements(r.args);
+  elements.shape(self);
+  int64_t count = 0;
+  recent.forget();
+  each(elements, [&](const int64_t(&at)[1]) {
+    const uint64_t key = keys.read(self.data, at[0]);
+    if (recent.meets(key) && !(floats && key == keys.mask)) workspace[count++] = key;
+  });
+  uint64_t* const sorted = radix_sort_keys(r.args.cancellation, count, workspace,
+                                           workspace + numel(self));
+  int64_t distinct = 0;
+  each_index(r.args.cancellation, count, [&](int64_t i) {
+    if (i == 0 || sorted[i] != sorted[i - 1]) sorted[distinct++] = sorted[i];
+  });
+  recent.forget();
+  const Recorder recorder(r, keys, capacity);
+  recorder.record({sorted, distinct, 0, recent});
+  return recorder.record_nans(distinct);
+}
+
+// Calls the one of both that the arguments allow, and writes the number of distinct elements.
+husk_status run_unique(const Request& r, const Keys& keys, int64_t capacity,
+                       ArgumentPlace workspace_at, int64_t& total) {
+  if (r.args.none(workspace_at)) {
+    total = find_unique(r, keys, capacity);
+    return HUSK_OK;
   }
-  return total;
+  Need need;
+  need.add(2, numel(*r.self));
+  HUSK_TRY(check_workspace(r.args, workspace_at, need));
+  WorkspaceMemory memory(r.args, workspace_at);
+  total = sort_unique(r, keys, capacity, memory.vector<uint64_t>(need.total));
+  return HUSK_OK;
 }
 
 // Reads an optional output. `out` becomes null if the output is not wanted.
@@ -319,7 +403,8 @@ husk_status unique(const Arguments& args) {
   constexpr ArgumentsOf named("unique");
   constexpr uint32_t kSelf = named["self"], kReturnInverse = named["return_inverse"],
                      kReturnCounts = named["return_counts"], kOut = named["out"],
-                     kInverse = named["inverse"], kCounts = named["counts"];
+                     kInverse = named["inverse"], kCounts = named["counts"],
+                     kWorkspace = named["workspace"];
   HUSK_TRY(args.check_tensor(kSelf));
   HUSK_TRY(args.check_tensor(kOut, 1, 1));
   HUSK_TRY(args.check_same_dtype(kOut, kSelf));
@@ -335,20 +420,20 @@ husk_status unique(const Arguments& args) {
   const int64_t capacity = args[kOut].sizes[0];
   if (r.counts) HUSK_TRY(args.check_vector(kCounts, capacity, "one for each different element"));
   clear_counts(args, r.counts);
-  const int64_t count = find_unique(r, keys, capacity);
+  int64_t count = 0;
+  HUSK_TRY(run_unique(r, keys, capacity, kWorkspace, count));
   return count == capacity ? husk_status{HUSK_OK} : args.wrong_result_size(capacity, count);
 }
 
 husk_status unique_sizes(const Arguments& args) {
   constexpr ArgumentsOf named("unique_sizes");
-  constexpr uint32_t kSelf = named["self"], kSize = named["size"];
+  constexpr uint32_t kSelf = named["self"], kSize = named["size"], kWorkspace = named["workspace"];
   HUSK_TRY(args.check_tensor(kSelf));
   HUSK_TRY(args.check_result(kSize));
   Keys keys;
   if (!keys_of(args[kSelf].dtype, keys)) return args.unsupported_dtype(kSelf);
-  *static_cast<int64_t*>(args[kSize].data) = find_unique(
-      {args, &args[kSelf], nullptr, nullptr, nullptr}, keys, 0);
-  return HUSK_OK;
+  return run_unique({args, &args[kSelf], nullptr, nullptr, nullptr}, keys, 0, kWorkspace,
+                    *static_cast<int64_t*>(args[kSize].data));
 }
 
 husk_status unique_consecutive(const Arguments& args) {

@@ -19,14 +19,20 @@ from . import (
   reduce,
   resize,
   select,
+  special,
 )
 
 if TYPE_CHECKING:
   import torch
 
+# A decomposition returns this if the operator is called although Inductor has a decomposition of
+# it.
+CALLED = object()
+
 
 def table() -> dict[Any, Callable[..., Any]]:
-  """The decompositions by operator. One that returns NotImplemented leaves the call as it is."""
+  """The decompositions by operator. One that returns NotImplemented leaves the call as it is, or to
+  Inductor's decomposition."""
   import torch
 
   aten = torch.ops.aten
@@ -48,7 +54,18 @@ def table() -> dict[Any, Callable[..., Any]]:
     aten.argmin.default: _in_wide_ints(aten.argmin.default),
     aten.argmax.default: _in_wide_ints(aten.argmax.default),
     aten.take.default: select.take,
+    aten.erfinv.default: special.in_floats(special.erfinv),
+    aten.grid_sampler_2d.default: _grid_sampler_2d,
   }
+
+
+def _grid_sampler_2d(
+  x: torch.Tensor, grid: torch.Tensor, mode: int = 0, *args: Any, **kwargs: Any
+) -> Any:
+  """Samples of images, which Husk's library computes. A kernel of Inductor would find the elements
+  around a position for each channel again."""
+  linear_or_nearest = mode in (0, 1)
+  return CALLED if linear_or_nearest and x.is_floating_point() else NotImplemented
 
 
 def _of_bytes(resized: Any) -> Callable[..., Any]:

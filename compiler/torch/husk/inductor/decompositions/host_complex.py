@@ -47,7 +47,9 @@ def table() -> dict[Any, Callable[..., Any]]:
   }
   return {
     **{op: _if_complex(function) for op, function in of_complex_tensors.items()},
-    **{op: _with_complex_factors(product) for op, product in _products().items()},
+    **{op: _of_complex_matrices(product) for op, product in _products().items()},
+    aten.mm.default: _product,
+    aten.bmm.default: _product,
     **{op: _complex_empty(op) for op in empties},
     aten.randn.default: _complex_randn,
     aten.scalar_tensor.default: _complex_scalar,
@@ -201,13 +203,33 @@ def _products() -> dict[Any, Callable[..., Any]]:
   }
 
 
-def _with_complex_factors(product: Callable[..., Any]) -> Callable[..., Any]:
-  """A function that adds a product to a tensor. The operators of hosts take real factors."""
+def _product(a: torch.Tensor, b: torch.Tensor) -> Any:
+  """A product of complex matrices, as one of real matrices: the real and the imaginary parts of
+  `a`, as rows, times those of `b`, which take turns in its columns. Real products have kernels for
+  each instruction set."""
+  import torch
+
+  if a.dtype not in (torch.complex64, torch.complex128):
+    return NotImplemented
+  *batch, rows, depth = a.shape
+  columns = b.shape[-1]
+  parts = _pairs(a).movedim(-1, -3).reshape([*batch, 2 * rows, depth])
+  product = parts @ _pairs(b).reshape([*batch, depth, 2 * columns])
+  of_real, of_imaginary = product.reshape([*batch, 2, rows, columns, 2]).unbind(-4)
+  real = of_real.select(-1, 0) - of_imaginary.select(-1, 1)
+  imaginary = of_real.select(-1, 1) + of_imaginary.select(-1, 0)
+  return torch.view_as_complex(torch.stack([real, imaginary], -1))
+
+
+def _of_complex_matrices(product: Callable[..., Any]) -> Callable[..., Any]:
+  """A function that adds a product to a tensor. The factors may be complex too."""
 
   def added(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: Any = 1, alpha: Any = 1):
-    if not isinstance(beta, complex) and not isinstance(alpha, complex):
+    if not a.is_complex():
       return NotImplemented
-    return product(a, b) * alpha + (x * beta if beta != 0 else 0)
+    result = product(a, b)
+    result = result if alpha == 1 else result * alpha
+    return result if beta == 0 else result + (x if beta == 1 else x * beta)
 
   return added
 

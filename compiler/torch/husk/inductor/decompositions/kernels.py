@@ -8,7 +8,7 @@ a decomposition calls is decomposed in turn."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from .. import torch_compat
@@ -80,12 +80,18 @@ def kernels(device: str, libraries: Libraries = NO_LIBRARIES) -> Iterator[None]:
 @contextlib.contextmanager
 def hosts() -> Iterator[None]:
   """While open, Inductor decomposes the operators of `host.table()` on CPUs."""
-  with _decomposed(host.table(), "cpu"):
+  import torch
+
+  with _decomposed(host.table(), "cpu", {torch.ops.aten.grid_sampler_2d.default}):
     yield
 
 
 @contextlib.contextmanager
-def _decomposed(decompositions: dict[Any, Decomposition], device: str) -> Iterator[None]:
+def _decomposed(
+  decompositions: dict[Any, Decomposition], device: str, called: Collection[Any] = ()
+) -> Iterator[None]:
+  """While open, Inductor has these decompositions too. Those of the operators `called` may return
+  `host.CALLED`."""
   from torch._decomp.decompositions_for_rng import extra_random_decomps
   from torch._inductor import decomposition, lowering
 
@@ -98,6 +104,8 @@ def _decomposed(decompositions: dict[Any, Decomposition], device: str) -> Iterat
     # but not for an operator that it finds in its table of decompositions.
     if op not in lowering.lowerings and op not in inductors:
       lowering.make_fallback(op, warn=False)
+    elif op not in lowering.lowerings and op in called:
+      lowering.make_fallback(op, warn=False, override_decomp=True)
   wanted = {
     op: _on(device, function, inductors.get(op), checks.get(op))
     for op, function in decompositions.items()
@@ -126,6 +134,8 @@ def _on(
       check(*args, **kwargs)
     place = _device(pytree.tree_leaves((args, kwargs)))
     result = function(*args, **kwargs) if place == device else NotImplemented
+    if result is host.CALLED:
+      return NotImplemented
     if result is NotImplemented and otherwise is not None:
       return otherwise(*args, **kwargs)
     return result

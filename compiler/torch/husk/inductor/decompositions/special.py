@@ -431,3 +431,21 @@ def _ndtri(p: torch.Tensor) -> torch.Tensor:
   result = torch.where(small >= _TAIL, middle, tail)
   result = torch.where(p == 0, -float("inf"), torch.where(p == 1, float("inf"), result))
   return torch.where((p < 0) | (p > 1), float("nan"), result)
+
+
+def _erfinv_tail(mp: Any, w: Any) -> Any:
+  return -_quantile(mp, -w * w / 2) / (w * mp.sqrt(2))
+
+
+def erfinv(x: torch.Tensor) -> torch.Tensor:
+  """Up to a factor the quantile of (1 + x) / 2 of the normal distribution, compare 7.1.22. The
+  distances of this number to 0.5 and to 1 are computed without a rounding."""
+  import torch
+
+  half, small = x * 0.5, 0.5 - x.abs() * 0.5
+  middle = half * _series(_ndtri_middle, 0, (0.5 - _TAIL) ** 2, half * half) * math.sqrt(0.5)
+  w = (-2 * small.log()).sqrt()
+  end = math.sqrt(-2 * math.log(torch.finfo(x.dtype).eps / 4))
+  tail = w * _series(_erfinv_tail, 2, end, w)
+  result = torch.where(small >= _TAIL, middle, torch.where(x < 0, -tail, tail))
+  return torch.where(small == 0, x * float("inf"), result)
