@@ -136,12 +136,8 @@ def source(node: Any) -> Any:
       if len(kinds) > 1 or not kinds <= {torch.bool, torch.int64}:
         return node
       node = before
-    elif node.target is aten.slice.Tensor and len(node.args) < 5:
-      whole: Any = node.args[0]
-      sizes = zip(node.meta["val"].shape, whole.meta["val"].shape, strict=True)
-      if not all(itertools.starmap(known_equal, sizes)):
-        return node
-      node = whole
+    elif node.target is aten.slice.Tensor and _is_whole(node):
+      node = node.args[0]
     elif node.target is aten.add.Tensor and not node.kwargs:
       left, right = node.args
       if _is_zero(right):
@@ -153,6 +149,13 @@ def source(node: Any) -> Any:
     else:
       return node
   return node
+
+
+def _is_whole(part: torch.fx.Node) -> bool:
+  """Whether a slice has all elements of its tensor."""
+  tensor, *others = list[Any](part.args)
+  sizes = zip(part.meta["val"].shape, tensor.meta["val"].shape, strict=True)
+  return len(others) < 4 and all(itertools.starmap(known_equal, sizes))
 
 
 def _is_zero(node: Any) -> bool:
