@@ -43,6 +43,7 @@ from .inductor import (
   strided,
   symmetric_memory,
   torch_compat,
+  traced_calls,
   varying,
 )
 from .inductor.decompositions import composites
@@ -117,6 +118,7 @@ class Function:
       gradients.traced(),
       python_numbers.traced(),
       element_counts.traced(),
+      traced_calls.traced(),
       torch_compat.hooks_of_buffers_kept(),
       schemes.applied(model, options.quantize),
       unwrapped.unwrapped(model),

@@ -46,3 +46,37 @@ def test_a_load_under_a_mask_ends_where_the_tensor_ends(tmp_path, isa):
     return "equal"
 
   assert in_a_child(run, 300) == "equal"
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("heads", [2, 17])
+@pytest.mark.parametrize("is_argument", [False, True])
+def test_a_reduction_stores_no_lane_behind_the_end(tmp_path, isa, heads, is_argument):
+  """Loads that lie side by side along the first dimension make its loop one of vectors. The loop
+  with the reduction is not the next one."""
+
+  def largest(self, a, b, c, w):
+    x = a + b.permute(2, 0, 1) - w[:, None, None] * c.permute(2, 0, 1)
+    return x.argmax(-1) if is_argument else x.amax(-1)
+
+  def arguments(size):
+    a, b, c = (torch.randn(heads, size, size) for _ in range(3))
+    return a, b.permute(1, 2, 0).contiguous(), c.permute(1, 2, 0).contiguous(), torch.randn(heads)
+
+  model, size = FunctionModule(largest), Dim("size", min=2, max=64)
+  path = husk.export(
+    model,
+    arguments(6),
+    tmp_path / "made.husk",
+    dynamic_shapes=({1: size, 2: size}, {0: size, 1: size}, {0: size, 1: size}, None),
+    targets=(f"host:{isa}",),
+  )
+
+  def run():
+    program = husk.load(path)
+    for size in (6, 2, 17, 33, 63):
+      given = arguments(size)
+      torch.testing.assert_close(torch.as_tensor(program(*given)), model(*given))
+    return "equal"
+
+  assert in_a_child(run, 300) == "equal"

@@ -246,6 +246,18 @@ def largest(size: Any, otherwise: int) -> int:
   return int(bound) if bound.is_Integer else otherwise
 
 
+def only_quotient(shapes: Any, question: Any, hint: Any) -> Any:
+  """The result of a division that is the same for all sizes, None of another expression. torch does
+  not see that (3 * n - 1) // n is 2, of which it asks for the halves of two batches in one."""
+  if type(question).__name__ != "FloorDiv" or not isinstance(hint, int):
+    return None
+  dividend, divisor = question.args
+  rest = sympy.expand(dividend - hint * divisor)
+  conditions = (divisor > 0, rest >= 0, sympy.expand(rest - divisor) < 0)
+  known = all(shapes._maybe_evaluate_static(one) == sympy.true for one in conditions)
+  return sympy.Integer(hint) if known else None
+
+
 @contextlib.contextmanager
 def restored(shapes: Any) -> Iterator[None]:
   """Gives a shape environment back, when closed, in the state in which it is now."""
@@ -329,6 +341,8 @@ def _holds(shapes: Any, condition: Any) -> bool:
   if not condition.is_Relational:
     return False
   left, right = condition.args
+  if isinstance(condition, sympy.Eq) and isinstance(left, FloorDiv) and right.is_Integer:
+    return only_quotient(shapes, left, int(right)) is not None
   if isinstance(condition, sympy.Eq) and isinstance(left, Mod) and right == 0:
     number: Any = left.args[0]
     return bool(sympy.cancel(number / left.args[1]).as_numer_denom()[1] == 1)

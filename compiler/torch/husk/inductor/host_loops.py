@@ -27,6 +27,7 @@ def host_codegen(vectors: str, mark: str) -> Iterator[None]:
   from torch._inductor.codegen import cpp
   from torch._inductor.codegen.cpp import (
     CppKernel,
+    CppKernelProxy,
     CppScheduling,
     CppTile2DKernel,
     CppVecKernel,
@@ -96,6 +97,17 @@ def host_codegen(vectors: str, mark: str) -> Iterator[None]:
       named["index"] = self.transform_indexing(named["index"])
     return combine(self, *args, **named)
 
+  join = CppKernelProxy.aggregate_reduction_buffers
+
+  def joined(self: InductorObject, is_outside: bool, loop: InductorObject) -> None:
+    """Writes what follows a reduction, once for whole vectors and once for the rest of a loop that
+    is outside of it. torch knows that a loop is outside only if it is the next one, and stores a
+    whole vector for the rest of any other, behind the end of a tensor."""
+    nest = self.loop_nest.loops or ()
+    if loop is not None and not loop.is_reduction and any(one.is_reduction for one in nest):
+      is_outside = True
+    join(self, is_outside, loop)
+
   # Both are asked for the stride of a variable alone. The other terms of an index do not change it,
   # and sympy searches long for a simpler form of all terms together. It compares the sides of a
   # condition at random numbers, though an index that depends on one has no constant stride.
@@ -134,6 +146,7 @@ def host_codegen(vectors: str, mark: str) -> Iterator[None]:
     (CppScheduling, "try_loop_split", _of_whole_parts(CppScheduling.try_loop_split)),
     (CppKernel, "codegen_loops_impl", marked),
     (CppKernel, "check_bounds", checked),
+    (CppKernelProxy, "aggregate_reduction_buffers", joined),
     (CppVecKernel, "_get_vec_load_line", loaded),
     (CppVecOverrides, "masked", staticmethod(_of_numbers(CppVecOverrides.masked))),
     *([] if counts_in_tiles else [(CppVecKernel, "reduction_combine_vec", combined)]),

@@ -562,6 +562,11 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     uses("call_ranges rename_indexing", "the sizes of a loop nest", of="CppKernel"),
     replaces("check_bounds", "checks an index before its load (host_loops.py)", of="CppKernel"),
     replaces(
+      "aggregate_reduction_buffers",
+      "stores no lane behind the end (host_loops.host_codegen)",
+      of="CppKernelProxy",
+    ),
+    replaces(
       "_get_vec_load_line",
       "reads no lane behind the end (host_loops.host_codegen)",
       of="CppVecKernel",
@@ -710,6 +715,9 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     replaces("save_graph_repro", "writes no program that nobody keeps (torch_compat.untraced)"),
   ),
   "torch._logging._internal": (uses("trace_log", "whether traces are kept"),),
+  "torch._export.non_strict_utils": (
+    replaces("_override", "other calls (traced_calls.py)", of="_NonStrictTorchFunctionHandler"),
+  ),
   "torch._export.utils": (
     replaces(
       "_materialize_cpp_cia_ops",
@@ -895,6 +903,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
       "linspace logspace bartlett_window blackman_window kaiser_window",
       "take numbers of elements that vary (element_counts.py)",
     ),
+    replaces("max_pool1d", "takes any length (traced_calls.py)"),
   ),
   "torch.fft": (
     replaces("fftfreq rfftfreq", "take numbers of elements that vary (element_counts.py)"),

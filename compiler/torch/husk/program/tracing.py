@@ -232,9 +232,12 @@ def _lines_of_conditions(lines: list[str]) -> Iterator[None]:
   ShapeEnv: Any = symbolic_shapes.ShapeEnv
   before = ShapeEnv.evaluate_expr
 
-  def evaluate_expr(self: Any, *args: Any, **kwargs: Any) -> Any:
+  def evaluate_expr(self: Any, question: Any, hint: Any = None, *args: Any, **kwargs: Any) -> Any:
+    known = assumed.only_quotient(self, question, hint)
+    if known is not None:
+      return known
     count = len(self.guards)
-    answer = before(self, *args, **kwargs)
+    answer = before(self, question, hint, *args, **kwargs)
     for guard in self.guards[count:]:
       if line := _line_of_model():
         lines.append(f"{assumed.text(self, guard.expr)}: {line}")
