@@ -63,8 +63,9 @@ class Support:
 _HALVES_AND_FLOAT = frozenset({"float16", "bfloat16", "float32"})
 _CODES = frozenset({"int8", "float8_e4m3fn"})
 # On an H200, 8 sequences of 4 tokens took 0.6 to 1.0 times as long with pages where they are as
-# with pages that are copied first, and chunks of 256 and 1,024 tokens 1.0 to 1.2 times: each block
-# of queries reads all pages again, which are then further apart (tests/gpu/paged_attention.py).
+# with pages that are copied first, and chunks of 256 tokens 1.0 to 1.2 times: each block of queries
+# reads all pages again (tests/gpu/paged_attention.py). A chunk whose pages are copied may also have
+# a bound in place of its mask (`after_keys`).
 CUDA = Support(
   _HALVES_AND_FLOAT,
   _HALVES_AND_FLOAT,
