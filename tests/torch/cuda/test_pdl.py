@@ -84,6 +84,15 @@ def test_computations_may_precede_the_wait():
   assert (found.first, found.triggers, found.why_not) == (True, False, None)
 
 
+def test_vectors_of_registers_and_numbers_are_parts_of_instructions():
+  vectors = """	mov.b32 	%r1, {1006648320, 1006648320};
+	mov.b32 	%r2, {%rs1, 0};
+	mov.b32 	{%rs2, %rs3}, %r1;
+"""
+  for before in (vectors, BEFORE + vectors):
+    assert pdl.check(ptx(before + WAIT), "kernel").first
+
+
 ADDRESSES = """	mov.u32 	%r1, %ctaid.x;
 	setp.lt.u32 	%p1, %r1, 4;
 	mov.b32 	%r2, kernel_param_2;

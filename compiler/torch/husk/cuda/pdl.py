@@ -280,8 +280,8 @@ def _instructions(body: str) -> Iterator[str]:
   registers. A guarded instruction keeps its guard, so that it does not match `_HARMLESS`: it may be
   skipped."""
   body = re.sub(r"//[^\n]*|/\*.*?\*/", "", body, flags=re.S)
-  # The braces of a vector of registers are a part of the instruction.
-  body = re.sub(r"\{(\s*%[^{};\n]*)\}", r"<\1>", body)
+  # The braces of a vector of registers or numbers are a part of the instruction.
+  body = re.sub(r"\{(\s*[%\w-][^{};\n]*)\}", r"<\1>", body)
   for part in re.split(r"[;{}\n]", body):
     text = part.strip()
     while label := re.match(r"[\w$%]+:", text):

@@ -38,6 +38,7 @@ def husk_lines(
   """
   import torch
   from torch._inductor import bounds, decomposition, ir, lowering, scheduler, tiling_utils
+  from torch._inductor.analyze_preserves_zero_mask import PreservesZeros
   from torch._inductor.codegen import triton
   from torch._inductor.fx_passes import fuse_attention
   from torch.utils._sympy.value_ranges import SymPyValueRangeAnalysis
@@ -75,6 +76,10 @@ def husk_lines(
     (triton.TritonSymbols, "get_block_shape", shape),
     (SymPyValueRangeAnalysis, "eq", staticmethod(_of_booleans_too(SymPyValueRangeAnalysis.eq))),
     (bounds.ValueRangeAnalysis, "truncdiv", classmethod(_of_ints(quotient))),
+    *(
+      (PreservesZeros, name, _or_unknown(getattr(PreservesZeros, name)))
+      for name in ("floordiv", "mod", "remainder")
+    ),
     *(
       (getattr(ir, name), "get_free_symbol_uses", _symbols_of(fields))
       for name, fields in _NUMBERS_OF_PARTS.items()
@@ -261,6 +266,23 @@ def _in_register(is_number: Callable[[str], bool]) -> Callable[[str], bool]:
     return is_number(name) or name in kernel.cse.store_cache
 
   return in_register
+
+
+def _or_unknown(divided: Callable[..., Any]) -> Callable[..., Any]:
+  """Makes a quotient or remainder of ints one that is unknown, if nothing is known of it, or the
+  divisor is zero. Inductor computes what the operators before a product make of zeros, to see
+  whether they keep them, and fails at such a number."""
+  import torch
+  from torch._inductor import analyze_preserves_zero_mask as analysis
+
+  def computed(self: Any, x: Any, y: Any) -> Any:
+    result = NotImplemented if y.is_constant() and y.expr == 0 else divided(x, y)
+    if result is not NotImplemented:
+      return result
+    dtype = torch.promote_types(x.dtype, y.dtype)
+    return analysis.TypedExpr(analysis.construct_symbol(next(self.count), dtype), dtype)
+
+  return computed
 
 
 def _of_blocks_alone(block_shape: Callable[..., Any]) -> Callable[..., Any]:

@@ -670,6 +670,10 @@ SURFACE: dict[str, tuple[Names, ...]] = {
       "torch sees descriptors without a GPU (descriptors.py)",
     ),
   ),
+  "torch._inductor.analyze_preserves_zero_mask": (
+    replaces("floordiv mod remainder", "divide zeros (patches.py)", of="PreservesZeros"),
+    uses("TypedExpr construct_symbol", "a number that is not known"),
+  ),
   "torch._higher_order_ops.associative_scan": (
     replaces("generic_associative_scan", "scans any length (scans.py)"),
   ),
