@@ -273,14 +273,15 @@ def _or_unknown(divided: Callable[..., Any]) -> Callable[..., Any]:
   divisor is zero. Inductor computes what the operators before a product make of zeros, to see
   whether they keep them, and fails at such a number."""
   import torch
-  from torch._inductor import analyze_preserves_zero_mask as analysis
+  from torch._inductor.analyze_preserves_zero_mask import construct_symbol
+  from torch._inductor.index_propagation import TypedExpr
 
   def computed(self: Any, x: Any, y: Any) -> Any:
     result = NotImplemented if y.is_constant() and y.expr == 0 else divided(x, y)
     if result is not NotImplemented:
       return result
     dtype = torch.promote_types(x.dtype, y.dtype)
-    return analysis.TypedExpr(analysis.construct_symbol(next(self.count), dtype), dtype)
+    return TypedExpr(construct_symbol(next(self.count), dtype), dtype)
 
   return computed
 

@@ -467,6 +467,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     replaces("_scaled_dot_product_attention", "what a recognised attention becomes (patches.py)"),
   ),
   "torch._inductor.index_propagation": (
+    uses("TypedExpr", "a number that is not known (patches.py)"),
     replaces(
       "__init__ indirect_indexing",
       "checks that an indexed dimension is not empty (empty.py)",
@@ -672,7 +673,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   ),
   "torch._inductor.analyze_preserves_zero_mask": (
     replaces("floordiv mod remainder", "divide zeros (patches.py)", of="PreservesZeros"),
-    uses("TypedExpr construct_symbol", "a number that is not known"),
+    uses("construct_symbol", "a number that is not known"),
   ),
   "torch._higher_order_ops.associative_scan": (
     replaces("generic_associative_scan", "scans any length (scans.py)"),
