@@ -448,7 +448,8 @@ class CudaKernels(Backend):
     kernel, heuristics = definition.kernel, definition.heuristics
     kernel.grid(call_args)  # refuses a wrong number of arguments
     tuner = _loaded(name, definition.plain, self.wait, trigger=False, heuristics=heuristics)
-    values = self._values(kernel, call_args)
+    # The flag of a kernel's asserts is no argument of a call.
+    values = {asserts.PARAMETER: None, **self._values(kernel, call_args)}
     named_args = [
       (parameter, values[parameter]) for parameter in tuner.fn.arg_names if parameter in values
     ]

@@ -364,6 +364,9 @@ def real() -> AbstractContextManager[Any]:
   return _python_dispatch._disable_current_modes()
 
 
+_FLAG_BYTES = 4
+
+
 def arguments(
   tuner: InductorObject,
   call_args: Iterable[NamedArgument],
@@ -372,7 +375,7 @@ def arguments(
   device: str = "cuda",
 ) -> list[Any]:
   """Tensors and numbers for a launch. Floats are random, ints 0, so that they are valid indices,
-  and masks true."""
+  and masks true. A pointer without a value is that of a flag."""
   signature = tuner.triton_meta["signature"]
   values: list[Any] = []
   tensors: dict[Any, torch.Tensor] = {}
@@ -382,7 +385,8 @@ def arguments(
       if kind.startswith("*"):
         key = value if isinstance(value, str) else id(value)
         if key not in tensors:
-          tensors[key] = _tensor(kind[1:], max(1, hint(extent(value))), device)
+          size = _FLAG_BYTES if value is None else max(1, hint(extent(value)))
+          tensors[key] = _tensor(kind[1:], size, device)
         values.append(tensors[key])
       elif value is None or isinstance(value, (bool, int, float)):
         values.append(value)
