@@ -9,6 +9,14 @@ HELPERS = pathlib.Path(__file__).resolve().parent
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "GLOO_SOCKET_IFNAME": "lo"}
 
 
+def end(text):
+  """Prints a text and ends the process at once. Threads of PyTorch's for a group may still run, and
+  once ended a process that had done all of its work ("terminate called without an active
+  exception": a std::thread that nobody had joined; Husk has none)."""
+  print(text, flush=True)
+  os._exit(0)
+
+
 def outputs(program, folder):
   """What both ranks of `program`, a file of this folder, print. Each must end with status 0."""
   processes = [
