@@ -30,6 +30,7 @@ import tempfile
 import time
 
 import torch
+from decoder import measure
 
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE.parents[1] / "compiler" / "torch"))
@@ -310,22 +311,6 @@ def compared(path, case, kind, numbers, options):
   return session, found, eager
 
 
-def measure(call, count=50, rounds=5):
-  """The microseconds of a call, the least of rounds."""
-  call()
-  torch.cuda.synchronize()
-  times = []
-  for _ in range(rounds):
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    begin.record()
-    for _ in range(count):
-      call()
-    end.record()
-    torch.cuda.synchronize()
-    times.append(begin.elapsed_time(end) * 1e3 / count)
-  return min(times)
-
-
 def run(name, paths, options):
   """Prints the row of a case. Returns whether its results are right."""
   case = CASES[name]
@@ -342,7 +327,7 @@ def run(name, paths, options):
     )
     if options.times:
       inputs = on_device(call_of(case, kind, options.span), options.device)
-      times[kind] = measure(functools.partial(session, *inputs)) / options.layers
+      times[kind] = measure(functools.partial(session, *inputs), count=50) / options.layers
   text = f"{name:16} differences: {'; '.join(words)}"
   if times:
     pages = times["pages"]

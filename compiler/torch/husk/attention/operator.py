@@ -193,37 +193,43 @@ def in_pages(
 ) -> ExportedProgram:
   """A copy of a program in which Husk's operator reads caches in pages where they are, if the
   program reads them by a table. A program without such calls is returned itself."""
-  attention, _ = operators()
 
-  def found(node: torch.fx.Node) -> dict[str, torch.fx.Node]:
-    if node.target is not attention or not _are_few(node.args[0], support.queries_of_pages):
+  def changes(query: torch.fx.Node, call: torch.fx.Node) -> dict[str, Any]:
+    if not _are_few(query, support.queries_of_pages):
       return {}
-    return paged.in_place(node, graphs.arguments(node), support.page)
+    return paged.in_place(call, graphs.arguments(call), support.page)
 
-  def change(graph: torch.fx.Graph) -> None:
-    for node in graph.nodes:
-      if pages := found(node):
-        node.args = tuple((graphs.arguments(node) | pages).values())
-        node.kwargs = {}
-
-  return rewriting.rewrite(exported, lambda node: bool(found(node)), change, in_place)
+  return _with_other_arguments(exported, changes, in_place)
 
 
-def after_keys(exported: ExportedProgram, in_place: bool = False) -> ExportedProgram:
+def after_keys(exported: ExportedProgram) -> ExportedProgram:
   """A copy of a program in which queries that follow the keys before them have no mask, if theirs
   says that each query sees the keys up to its own (bounds.py). A program without such calls is
   returned itself."""
-  attention, _ = operators()
 
-  def found(node: torch.fx.Node) -> dict[str, Any]:
-    if node.target is not attention:
-      return {}
-    arguments = graphs.arguments(node)
-    mask, query, key = (arguments[name] for name in ("mask", "query", "key"))
+  def changes(query: torch.fx.Node, call: torch.fx.Node) -> dict[str, Any]:
+    arguments = graphs.arguments(call)
+    mask, key = arguments["mask"], arguments["key"]
     if mask is None or arguments["causal"] or arguments["table"] is not None:
       return {}
     first = bounds.first_position(mask, query.meta["val"].shape[-2], key.meta["val"].shape[-2])
     return {} if first is None else {"mask": None, "causal": True, "ahead": first}
+
+  return _with_other_arguments(exported, changes)
+
+
+def _with_other_arguments(
+  exported: ExportedProgram,
+  changes: Callable[[torch.fx.Node, torch.fx.Node], dict[str, Any]],
+  in_place: bool = False,
+) -> ExportedProgram:
+  """A copy of a program whose calls of Husk's operator have the arguments that `changes` returns
+  for their query and the call. A program without a change is returned itself."""
+  attention, _ = operators()
+
+  def found(node: torch.fx.Node) -> dict[str, Any]:
+    query: Any = node.args[0] if node.target is attention else None
+    return {} if query is None else changes(query, node)
 
   def change(graph: torch.fx.Graph) -> None:
     for node in graph.nodes:
