@@ -43,7 +43,7 @@ husk::TextRequest random_request(std::mt19937& random, int32_t words) {
   return request;
 }
 
-// What the callbacks of a request write.
+// The callback of a request that writes the parts of its text, and cancels it after `most` tokens.
 std::function<bool(const husk_text_part&)> into(Text& text, size_t most = SIZE_MAX) {
   return [&text, most](const husk_text_part& part) {
     if (part.token >= 0) text.tokens.push_back(part.token);
