@@ -16,14 +16,10 @@ from program_table import of  # noqa: E402
 from recent_programs import vary  # noqa: E402
 from torch import nn  # noqa: E402
 
-PROGRAMS = {}
+PROGRAMS = program_table.Programs()
+program = PROGRAMS.add
 # By program, words of a refusal that is known.
 REFUSED: dict[str, str] = {}
-
-
-def program(build):
-  PROGRAMS[build.__name__] = build
-  return build
 
 
 @program

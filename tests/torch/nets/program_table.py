@@ -87,6 +87,15 @@ def clones(tree):
 CALLS = 2  # of each program at each size: a model with a state has another result
 
 
+class Programs(dict):
+  """The functions that build the programs of a net, by name."""
+
+  def add(self, build):
+    """A decorator."""
+    self[build.__name__] = build
+    return build
+
+
 def expected(one):
   """The results of eager mode: a list for each set of arguments, with one for each call."""
   found = []

@@ -17,14 +17,10 @@ import torch.nn.functional as F  # noqa: E402
 from program_table import of  # noqa: E402
 from torch import nn  # noqa: E402
 
-PROGRAMS = {}
+PROGRAMS = program_table.Programs()
+program = PROGRAMS.add
 # By program, words of a refusal that is known.
 REFUSED: dict[str, str] = {}
-
-
-def program(build):
-  PROGRAMS[build.__name__] = build
-  return build
 
 
 def vary(function, arguments, dims, sizes, **options):

@@ -16,16 +16,12 @@ import torch.nn.functional as F  # noqa: E402
 from recent_programs import vary  # noqa: E402
 from torch import nn  # noqa: E402
 
-PROGRAMS = {}
+PROGRAMS = program_table.Programs()
+program = PROGRAMS.add
 # By program, words of a refusal that is known.
 REFUSED = {
   "windows_that_are_shifted": "Cannot create Dim with inconsistent min=0",
 }
-
-
-def program(build):
-  PROGRAMS[build.__name__] = build
-  return build
 
 
 @program
