@@ -10,6 +10,7 @@ import time
 
 import pytest
 import random_models
+import torch
 from patience import HANG, eventually
 
 WAITS = """
@@ -30,6 +31,11 @@ def returns():
   return "equal"
 
 
+def computes():
+  torch.randn(1000, 1000).exp().amax(-1)
+  return "equal"
+
+
 def raises():
   tempfile.mkdtemp()
   raise ValueError
@@ -47,10 +53,20 @@ def waits():
 
 @pytest.mark.parametrize(
   "function, seconds, result",
-  [(returns, HANG, "equal"), (raises, HANG, "died"), (dies, HANG, "died"), (waits, 1, "late")],
+  [
+    (returns, HANG, "equal"),
+    (computes, HANG, "equal"),
+    (raises, HANG, "died"),
+    (dies, HANG, "died"),
+    (waits, 1, "late"),
+  ],
 )
 def test_a_child_leaves_no_files(tmp_path, monkeypatch, function, seconds, result):
   monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+  threads = torch.get_num_threads()
+  torch.set_num_threads(2)
+  computes()  # this process has threads then
+  torch.set_num_threads(threads)
   found = random_models.in_a_child(function, seconds)
   assert (found if isinstance(found, str) else found[0]) == result
   assert not list(tmp_path.iterdir())

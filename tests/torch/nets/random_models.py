@@ -232,6 +232,7 @@ def _in_a_child(function, seconds, folder):
     try:
       signal.signal(signal.SIGTERM, signal.SIG_DFL)
       tempfile.tempdir = os.environ["TMPDIR"] = folder
+      torch.set_num_threads(1)  # a child would wait for the threads of this process, which it lacks
       null = os.open(os.devnull, os.O_WRONLY)
       os.dup2(null, 2)
       result = function()
