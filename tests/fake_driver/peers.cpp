@@ -1,6 +1,6 @@
-// Memory that processes share (cuIpcGetMemHandle), and the port's kernel that exchanges tensors
-// through it. Without FAKE_PEERS=1 no device can reach the memory of another one, and the kernel
-// adds residuals only.
+// Memory that processes share (cuIpcGetMemHandle), and the port's kernels that exchange tensors
+// through it. Without FAKE_PEERS=1 no device can reach the memory of another one, and the kernels
+// add residuals only.
 #include "peers.h"
 
 #include <fcntl.h>
@@ -67,16 +67,19 @@ int share(const Allocation& allocation) {
   return file;
 }
 
-// The parameters of the kernel.
+// The parameters of a kernel.
 struct Exchange {
   uint64_t in, out, residual, workspaces[8], counters, stop, in_step, out_step;
   uint32_t bytes, block_units, rank, world, kind, how;
   float scale;
   uint32_t narrow, blocks;
+  bool is_pair;  // the kernel is husk_exchange_pair
 };
 
 Exchange read_launch(const Launch& launch) {
   Exchange e = {};
+  const std::string& name = launch.function->kernel.name;
+  e.is_pair = name == "husk_exchange_pair";
   void* const fields[] = {&e.in,       &e.out,         &e.residual, &e.workspaces,
                           &e.counters, &e.stop,        &e.in_step,  &e.out_step,
                           &e.bytes,    &e.block_units, &e.rank,     &e.world,
@@ -86,11 +89,15 @@ Exchange read_launch(const Launch& launch) {
   e.blocks = launch.grid[0];
   const uint64_t most = uint64_t{e.blocks} * e.block_units * 8;
   if (e.world == 1) e.rank = 0;
-  if (e.world > 8 || e.blocks > 64 || e.block_units > 2048 || e.bytes > most)
-    violation("husk_exchange: %u bytes of %u ranks, %u blocks of %u units", e.bytes, e.world,
+  const bool fits = e.is_pair ? e.world <= 2 && e.blocks <= 256 && e.block_units == launch.block[0]
+                              : e.world <= 8 && e.blocks <= 64 && e.block_units <= 2048 &&
+                                    e.bytes <= most;
+  if (!fits)
+    violation("%s: %u bytes of %u ranks, %u blocks of %u units", name.c_str(), e.bytes, e.world,
               e.blocks, e.block_units);
-  if (!e.narrow && (e.in | e.out | e.residual | e.in_step | e.out_step) % 8)
-    violation("husk_exchange: an address is no multiple of 8");
+  const uint32_t unit = e.is_pair ? 16 : 8;
+  if (!e.narrow && (e.in | e.out | e.residual | e.in_step | e.out_step) % unit)
+    violation("%s: an address is no multiple of %u", name.c_str(), unit);
   return e;
 }
 
@@ -156,8 +163,9 @@ bool is_stopped(const Exchange& e) {
 using Time = std::chrono::steady_clock::time_point;
 
 // As fake_queue_endless wants it: 1 if the parts of another rank do not come. `since` is when it
-// was asked first.
-int32_t state_of(const Exchange& e, Time* since) {
+// was asked first, and have_all_come() says whether they have come.
+template <class Come>
+int32_t state_of(const Exchange& e, Time* since, const Come& have_all_come) {
   if (is_stopped(e)) return 0;
   if (number_of_environment("FAKE_NCCL_STALL")) return 1;
   const char* timeout = getenv("FAKE_NCCL_TIMEOUT");
@@ -168,8 +176,8 @@ int32_t state_of(const Exchange& e, Time* since) {
   // A rank of this process needs the lock of the driver.
   for (uint32_t other = 0; other < e.world; ++other)
     if (other != e.rank && find_allocation(e.workspaces[other]))
-      return have_all_come(e) ? 0 : now < *since + longest ? 2 : 1;
-  while (!have_all_come(e) && !is_stopped(e)) {
+      return have_all_come() ? 0 : now < *since + longest ? 2 : 1;
+  while (!have_all_come() && !is_stopped(e)) {
     if (std::chrono::steady_clock::now() > until) return 1;
     std::this_thread::yield();
   }
@@ -226,6 +234,96 @@ void read_parts(const Exchange& e) {
   for (uint32_t block = 0; block < e.blocks && e.world > 1; ++block) ++*counter(e, block);
 }
 
+// What the blocks of husk_exchange_pair have done.
+struct Chunks {
+  uint32_t written, read;
+};
+using Progress = std::vector<Chunks>;
+
+uint32_t chunks_of(const Exchange& e, uint32_t block) {
+  const uint32_t size = e.block_units * 16, all = (e.bytes + size - 1) / size;
+  return (all + e.blocks - 1 - block) / e.blocks;
+}
+
+// Calls visit(flag, slot, number, first byte, count of bytes) for chunk `k` of a block, with the
+// places in the workspace of a rank.
+template <class Visit>
+void visit_chunk(const Exchange& e, uint32_t rank, uint32_t block, uint32_t k, const Visit& visit) {
+  constexpr uint64_t kHead = 32768;
+  const uint32_t before = e.world == 2 ? *counter(e, block) : 0;
+  const uint32_t number = before + k + 1, size = e.block_units * 16;
+  const uint64_t slot = block * 4 + number % 4;
+  char* const space = reinterpret_cast<char*>(e.workspaces[rank]);
+  const uint32_t at = (block + k * e.blocks) * size;
+  visit(reinterpret_cast<uint32_t*>(space) + slot, space + kHead + slot * size, number, at,
+        std::min(size, e.bytes - at));
+}
+
+// Both parts of a chunk go to the result.
+void finish_chunk(const Exchange& e, const char* other, uint32_t at, uint32_t size) {
+  const char* own = reinterpret_cast<const char*>(e.in + e.rank * e.in_step) + at;
+  if (e.out_step && e.world == 2) {
+    char* out = reinterpret_cast<char*>(e.out) + at;
+    memcpy(out + (1 - e.rank) * e.out_step, other, size);
+    memcpy(out + e.rank * e.out_step, own, size);
+    return;
+  }
+  for (uint32_t unit = 0; unit < size; unit += 8) {
+    const uint32_t left = std::min(8u, size - unit);
+    uint32_t words[8][2] = {};
+    memcpy(words[e.rank], own + unit, left);
+    if (e.world == 2) memcpy(words[1 - e.rank], other + unit, left);
+    reduce(e, words, at + unit, left);
+  }
+}
+
+// Does what can be done, as the kernel would: a chunk is written when the one two before it was
+// read. True at the end.
+bool advance(const Exchange& e, Progress* progress) {
+  bool is_done = true;
+  for (uint32_t block = 0; block < e.blocks; ++block) {
+    Chunks& done = (*progress)[block];
+    const uint32_t all = chunks_of(e, block);
+    for (bool moved = true; moved;) {
+      moved = false;
+      if (done.written < all && done.written <= done.read + 1) {
+        if (e.world == 2)
+          visit_chunk(e, 1 - e.rank, block, done.written,
+                      [&](uint32_t* flag, char* slot, uint32_t number, uint32_t at, uint32_t size) {
+                        memcpy(slot,
+                               reinterpret_cast<const char*>(e.in + (1 - e.rank) * e.in_step) + at,
+                               size);
+                        __atomic_store_n(flag, number, __ATOMIC_RELEASE);
+                      });
+        ++done.written;
+        moved = true;
+      }
+      if (done.read == done.written) continue;
+      visit_chunk(e, e.world == 2 ? e.rank : 0, block, done.read,
+                  [&](uint32_t* flag, char* slot, uint32_t number, uint32_t at, uint32_t size) {
+                    if (e.world == 2 && __atomic_load_n(flag, __ATOMIC_ACQUIRE) != number) return;
+                    finish_chunk(e, slot, at, size);
+                    ++done.read;
+                    moved = true;
+                  });
+    }
+    is_done = is_done && done.read == all;
+  }
+  return is_done;
+}
+
+void fill_pair(const Exchange& e, Task* task) {
+  const auto progress = std::make_shared<Progress>(e.blocks);
+  task->begin = [e, progress] { advance(e, progress.get()); };
+  task->work = [e] {
+    for (uint32_t block = 0; block < e.blocks && e.world == 2 && !is_stopped(e); ++block)
+      *counter(e, block) += chunks_of(e, block);
+  };
+  task->state = [e, progress, since = std::make_shared<Time>()] {
+    return state_of(e, since.get(), [&] { return advance(e, progress.get()); });
+  };
+}
+
 }  // namespace
 
 bool has_peers() { return number_of_environment("FAKE_PEERS"); }
@@ -234,13 +332,16 @@ void fill_exchange(const Call& call, const Launch& launch, Task* task) {
   const Exchange e = read_launch(launch);
   const uint64_t in_bytes = e.in_step ? e.in_step * e.world : e.bytes;
   const uint64_t out_bytes = e.out_step ? e.out_step * e.world : e.bytes;
-  check_range(call, e.in, in_bytes, "what husk_exchange reads");
-  check_range(call, e.out, out_bytes, "what husk_exchange writes");
-  if (e.residual) check_range(call, e.residual, e.bytes, "the residual of husk_exchange");
+  check_range(call, e.in, in_bytes, "what an exchange reads");
+  check_range(call, e.out, out_bytes, "what an exchange writes");
+  if (e.residual) check_range(call, e.residual, e.bytes, "the residual of an exchange");
   if (e.world > 1) task->memory.push_back(e.workspaces[e.rank]);
+  if (e.is_pair) return fill_pair(e, task);
   task->begin = [e] { write_parts(e); };
   task->work = [e] { read_parts(e); };
-  task->state = [e, since = std::make_shared<Time>()] { return state_of(e, since.get()); };
+  task->state = [e, since = std::make_shared<Time>()] {
+    return state_of(e, since.get(), [&] { return have_all_come(e); });
+  };
 }
 
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {

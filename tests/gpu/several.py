@@ -33,6 +33,8 @@ import torch.multiprocessing as mp
 
 WITH_RESIDUAL = ("f32", "f16", "bf16")  # the dtypes whose all-reduce takes a residual on GPUs
 SIZES = (0, 1, 3, 17, 255, 1024, 4097, 65536, 100_003, 1 << 20, 5_000_001, 1 << 26)
+# Bytes whose times are measured.
+TIMED = tuple(1 << power for power in (12, 14, 16, 18, 19, 20, 21, 22, 24, 26, 28))
 DTYPES = {
   "f32": torch.float32,
   "f64": torch.float64,
@@ -402,7 +404,7 @@ def times_with_residuals(rank, options, engine, device, folder, dtype, kind):
     )
     sessions.append(husk.load(file, engine=engine).session())
   lines = []
-  for size in (4096, 8192, 65536, 262144, 1 << 20):
+  for size in (4096, 8192, 65536, 262144, 1 << 20, 1 << 24):
     x = numbers(kind, size // kind.itemsize, rank, device)
     one, other = (session(x).clone() for session in sessions)
     fused, apart = (median(functools.partial(session, x)) / count for session in sessions)
@@ -428,7 +430,7 @@ def times(rank, options, port, folder):
       text(options.device, options.ranks, rank, chained(dtype, options.ranks, count)),
     )
     program = husk.load(chain, engine=engine)
-    for size in (4096, 16384, 65536, 262144, 1 << 20, 1 << 26, 1 << 28):
+    for size in TIMED:
       elements = size // kind.itemsize
       if elements > 67108864:
         continue

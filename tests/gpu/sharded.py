@@ -47,10 +47,11 @@ def filled(tensor):
   since a file has equal tensors once, and equal in each model, which begins to count anew."""
   seed = next(counter())
   some = torch.randn(min(tensor.numel(), 1_000_003), generator=torch.Generator().manual_seed(seed))
+  some = (some * 0.02).to(tensor.dtype)
   flat = tensor.view(-1)
   for begin in range(0, len(flat), len(some)):
     part = flat[begin : begin + len(some)]
-    part.copy_(some[: len(part)] * 0.02)
+    part.copy_(some[: len(part)])
   return tensor
 
 
@@ -247,6 +248,8 @@ def inputs(sizes, device="cpu"):
 def export(path, options, part, ranks):
   import husk
 
+  # Exports run beside each other, and threads that wait for work keep a processor busy.
+  torch.set_num_threads(max(1, (os.cpu_count() or 1) // 8))
   began = time.time()
   common = {"targets": [options.target], "tune": "heuristic"}
   if part == "prompt":

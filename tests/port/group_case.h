@@ -168,7 +168,7 @@ class CudaGroup : public OverFake {
   // 1 is half of the distance of the numbers of a dtype at `large`: rounded to even, each sum is
   // `large`, where one sum of all would be another number.
   void expect_two_roundings(uint32_t rank, int32_t dtype, uint16_t large, uint16_t one) {
-    for (const size_t size : {1, 3, 4, 7, 1025}) {
+    for (const size_t size : {1, 3, 4, 7, 1025, 300'001}) {
       const Vector<uint16_t> x = vector(dtype,
                                         std::vector<uint16_t>(size, rank == 0 ? large : one)),
                              residual = vector(dtype, std::vector<uint16_t>(size, one)),

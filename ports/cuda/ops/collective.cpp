@@ -282,7 +282,7 @@ husk_status Call::read_residual(Reduced* reduced) const {
   HUSK_TRY(check_same(kResidual, kOut));
   reduced->residual = as_address(arg(kResidual).data);
   Exchange own;
-  if (group().peers.function && read_own(*reduced, 1, &own)) return HUSK_OK;
+  if (group().peers.small.function && read_own(*reduced, 1, &own)) return HUSK_OK;
   return refuse(kResidual, HUSK_UNSUPPORTED,
                 "is not f32, f16 or bf16, or the driver compiles no PTX");
 }

@@ -1,6 +1,6 @@
-// Exchanges of small tensors through memory that all ranks of a group can reach: a kernel of the
-// port's own (exchange.ptx) in place of NCCL's. On two GPUs with NVLink it takes a third of the
-// time up to 256 KiB, and as long as NCCL above 1 MiB.
+// Exchanges of tensors through memory that all ranks of a group can reach: kernels of the port's
+// own in place of NCCL's, one for small tensors (exchange.ptx), and one for large tensors of two
+// ranks (exchange_pair.ptx).
 #pragma once
 
 #include "device.h"
@@ -23,6 +23,12 @@ struct Exchange {
   uint32_t world;  // 1: nothing is exchanged, and the residual is added to `in`
 };
 
+// Null if the driver could not load it.
+struct ExchangeKernel {
+  CUkernel kernel;
+  CUfunction function;  // of the device's context
+};
+
 // The memory of all ranks as one of them sees it.
 struct Peers {
   uint32_t rank, world;  // no ranks if some memory cannot be reached; NCCL does everything then
@@ -32,21 +38,23 @@ struct Peers {
   volatile uint32_t* stop;            // kernels end, with wrong results, if it is not 0
   CUdeviceptr stop_address;
   CUlibrary library;
-  CUkernel kernel;
-  CUfunction function;  // of the device's context; without peers it adds residuals, if not null
+  ExchangeKernel small, pair;  // without peers they add residuals
 
   // Whether parts of so many bytes are faster so than by NCCL: each rank finds the same.
   bool take(size_t bytes) const;
-  // Whether a launch is one of the kernel, which waits for the kernel before it by itself.
+  // Whether a launch is one of these kernels, which wait for the kernel before them by themselves.
   bool is_exchange(const CUDA_KERNEL_NODE_PARAMS_v2& launch) const {
-    return world && (launch.func == function || launch.kern == kernel);
+    const auto is = [&launch](const ExchangeKernel& one) {
+      return launch.func == one.function || launch.kern == one.kernel;
+    };
+    return world && (is(small) || is(pair));
   }
-  // Enqueues the kernel for parts of so many bytes, each of which goes from one rank to another
-  // one: several times for more than 1 MiB. `what` is changed.
+  // Enqueues a kernel for parts of so many bytes, each of which goes from one rank to another one.
+  // More than two ranks exchange 1 MiB by a launch. `what` is changed.
   husk_status exchange(const Device& device, CUstream stream, Exchange* what, size_t bytes,
                        const char* thing, husk_error* error);
   husk_status launch(const Device& device, CUstream stream, Exchange* what, uint32_t bytes,
-                     const char* thing, husk_error* error);
+                     bool is_pair, const char* thing, husk_error* error);
 };
 
 // The size of a record that a rank gives to the others.
@@ -58,8 +66,8 @@ struct Gather {
   husk_status (*call)(void* user, const void* own, void* all, husk_error* error);
 };
 
-// Loads the kernel, makes the workspace of this rank and maps those of the others if it may. That a
-// device or an operating system cannot do so is no error: the group has no peers then. Fails if
+// Loads the kernels, makes the workspace of this rank and maps those of the others if it may. That
+// a device or an operating system cannot do so is no error: the group has no peers then. Fails if
 // `gather` fails.
 husk_status open_peers(Device& device, uint32_t rank, uint32_t world, bool may_reach,
                        const Gather& gather, Peers* peers, husk_error* error);

@@ -22,10 +22,12 @@ class Model(nn.Module):
     return self.function(lambda x, how="sum": functional.all_reduce(x, how, self.group), *args)
 
 
-def exported(folder, function, *args, **options):
-  """Exports a model for two ranks; returns the text of rank 0, and what the ranks compute."""
-  text = on_host_ranks.export(folder, lambda mesh: Model(mesh, function), args, **options)
-  return text, husk.load_ranks(folder / "model.husk", ["cpu", "cpu"], threads=1)(*args)
+def exported(folder, function, *args, ranks=2, **options):
+  """Exports a model for ranks; returns the text of rank 0, and what the ranks compute."""
+  text = on_host_ranks.export(
+    folder, lambda mesh: Model(mesh, function), args, ranks=ranks, **options
+  )
+  return text, husk.load_ranks(folder / "model.husk", ["cpu"] * ranks, threads=1)(*args)
 
 
 def summed(x, how="sum"):
@@ -160,13 +162,21 @@ def test_what_happens_to_the_result_does_not_matter(tmp_path, function, count):
   torch.testing.assert_close(results, function(summed, x, y))
 
 
-# The kernel of the port takes 1 MiB; behind NCCL a residual would be one more pass.
-@pytest.mark.parametrize(("rows", "count"), [(64, 1), (65, 0)])
-def test_the_largest_size_decides(tmp_path, rows, count):
+# Of three ranks, a rank sends 512 KiB to each other one by the kernel of the port; behind NCCL a
+# residual would be one more pass. Two ranks have a kernel for all sizes.
+@pytest.mark.parametrize(
+  ("ranks", "rows", "count"), [(3, 32, 1), (3, 33, 0), (2, 64, 1), (2, 4096, 1)]
+)
+def test_the_largest_size_decides(tmp_path, ranks, rows, count):
   x = torch.ones(2, 4096)
   dynamic = {"args": ({0: torch.export.Dim("rows", min=1, max=rows)},) * 2}
   text, result = exported(
-    tmp_path, lambda reduce, x, y: reduce(x) + y, x, x, dynamic_shapes=dynamic
+    tmp_path,
+    lambda reduce, x, y: reduce(x) + y,
+    x,
+    x,
+    ranks=ranks,
+    dynamic_shapes=dynamic,
   )
   assert text.count(RESIDUAL) == count
-  assert torch.equal(result, x * 3)
+  assert torch.equal(result, x * (ranks + 1))

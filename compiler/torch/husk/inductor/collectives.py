@@ -41,9 +41,10 @@ RESIDUAL = "residual"
 LEFT_OUT = {name: frozenset({_AFTER, RESIDUAL, "size", "dtype", "device"}) for name in NAMES}
 # The reductions that operators of all targets compute.
 _REDUCTIONS = frozenset({"avg", "max", "min", "product", "sum"})
-# The most bytes of an all-reduce with a residual, times the other ranks: so much the port for CUDA
-# exchanges by its own kernel (ports/cuda/ops/peers.cpp), whose last step adds the residual. The
-# residual of a larger one would be one more pass over the tensor, behind NCCL's.
+# The most bytes of an all-reduce with a residual of more than two ranks, times the other ranks: so
+# much the port for CUDA exchanges by its own kernel (ports/cuda/ops/peers.cpp), whose last step adds
+# the residual. The residual of a larger one would be one more pass over the tensor, behind NCCL's.
+# What two ranks exchange goes through kernels of the port, whatever its size.
 _MOST_BYTES = 1 << 20
 
 
@@ -291,7 +292,7 @@ def _add_residual(
 
 
 def _suits(exported: ExportedProgram, node: torch.fx.Node, residual: torch.fx.Node) -> bool:
-  """Whether the tensors of two nodes are alike, and small enough for the kernel of the port."""
+  """Whether the tensors of two nodes are alike, and suit a kernel of the port."""
   import torch
   from torch.utils._sympy.value_ranges import bound_sympy
 
@@ -306,7 +307,7 @@ def _suits(exported: ExportedProgram, node: torch.fx.Node, residual: torch.fx.No
     ranges = {**shapes.var_to_range, **exported.range_constraints}
     size = bound_sympy(size.node.expr, ranges).upper
   others = len(graphs.arguments(node)["ranks"]) - 1
-  return bool(size * x.itemsize * others <= _MOST_BYTES)
+  return others == 1 or bool(size * x.itemsize * others <= _MOST_BYTES)
 
 
 def _sizes(tensor: torch.Tensor) -> list[Any]:
