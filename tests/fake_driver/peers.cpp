@@ -89,9 +89,12 @@ Exchange read_launch(const Launch& launch) {
   e.blocks = launch.grid[0];
   const uint64_t most = uint64_t{e.blocks} * e.block_units * 8;
   if (e.world == 1) e.rank = 0;
-  const bool fits = e.is_pair ? e.world <= 2 && e.blocks <= 256 && e.block_units == launch.block[0]
-                              : e.world <= 8 && e.blocks <= 64 && e.block_units <= 2048 &&
-                                    e.bytes <= most;
+  bool fits = e.is_pair
+                  ? e.world <= 2 && e.blocks <= 256 && e.block_units == launch.block[0]
+                  : e.world <= 8 && e.blocks <= 64 && e.block_units <= 2048 && e.bytes <= most;
+  if (name == "husk_exchange_sum")
+    fits = fits && e.world == 2 && !e.in_step && !e.out_step && e.how == 0 && !e.narrow &&
+           e.bytes % 8 == 0 && e.block_units == launch.block[0];
   if (!fits)
     violation("%s: %u bytes of %u ranks, %u blocks of %u units", name.c_str(), e.bytes, e.world,
               e.blocks, e.block_units);

@@ -8,7 +8,7 @@ namespace fake {
 // Whether devices reach the memory of each other (FAKE_PEERS=1).
 bool has_peers();
 
-// The bytes of the parameters of husk_exchange and husk_exchange_pair.
+// The bytes of the parameters of these kernels.
 constexpr uint32_t kExchangeParams[] = {
     8, 8, 8, 64, 8, 8, 8, 8, 4, 4, 4, 4, 4, 4, 4, 4, FAKE_PARAMS_END};
 

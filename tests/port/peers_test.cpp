@@ -21,11 +21,15 @@ TEST_F(CudaPeers, ExchangesWithoutNccl) {
   on_two_ranks([&](uint32_t rank) {
     ASSERT_TRUE(has_peers());
     const uint64_t calls = calls_of_nccl();
-    for (const int64_t size : {1, 2, 3, 5, 8, 511, 1025, 30001, 131073, 200001}) {
-      for (const int64_t begin : {0, 1}) {
+    for (const int64_t size : {1, 2, 3, 5, 8, 511, 1025, 30000, 30001, 60000, 131073, 200001}) {
+      // Also where the ranks have addresses of different alignment, and so different kernels.
+      for (const int64_t begin : {int64_t{0}, int64_t{1}, int64_t{rank}}) {
         std::vector<float> content(static_cast<size_t>(size + begin));
+        const auto of_element = [begin](size_t i) {
+          return static_cast<float>((i + 7 - static_cast<size_t>(begin)) % 7 + 1);
+        };
         for (size_t i = 0; i < content.size(); ++i)
-          content[i] = static_cast<float>(i % 7 + 1) * (rank == 0 ? 1.f : -2.f);
+          content[i] = of_element(i) * (rank == 0 ? 1.f : -2.f);
         Vector<float> x = vector<float>(HUSK_F32, content);
         const Vector<float> whole = x;
         x.memory += begin;
@@ -35,7 +39,7 @@ TEST_F(CudaPeers, ExchangesWithoutNccl) {
             << error.text;
         const std::vector<float> sums = values(whole);
         for (size_t i = 0; i < sums.size(); ++i)
-          ASSERT_EQ(sums[i], i < static_cast<size_t>(begin) ? content[i] : -float(i % 7 + 1))
+          ASSERT_EQ(sums[i], i < static_cast<size_t>(begin) ? content[i] : -of_element(i))
               << size << " " << i;
       }
     }

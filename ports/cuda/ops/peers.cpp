@@ -18,6 +18,9 @@ constexpr uint32_t kBlocks = 64, kBlockUnits = 2048;
 constexpr uint32_t kUnitBytes = 8;
 constexpr size_t kPlaceBytes = 16;
 constexpr uint32_t kThreads = 512;
+// Blocks of sums of two ranks, as long as there are few: the kernel for them takes 0.99 of the
+// time.
+constexpr uint32_t kSumThreads = 256;
 
 constexpr size_t kMostBytes = size_t{kBlocks} * kBlockUnits * kUnitBytes;
 
@@ -95,10 +98,12 @@ bool all_are_ready(const AllRecords& all, uint32_t world) {
 // The beginnings of the text of the kernel, which exchange.ptx follows.
 constexpr char kPlainHead[] =
     ".version 7.0\n.target sm_80\n.address_size 64\n"
-    ".func begin() {\nret;\n}\n";
+    ".func begin() {\nret;\n}\n.func trigger() {\nret;\n}\n.func wait() {\nret;\n}\n";
 constexpr char kHeadOfSm90[] =
     ".version 7.8\n.target sm_90\n.address_size 64\n"
-    ".func begin() {\ngriddepcontrol.launch_dependents;\ngriddepcontrol.wait;\nret;\n}\n";
+    ".func begin() {\ngriddepcontrol.launch_dependents;\ngriddepcontrol.wait;\nret;\n}\n"
+    ".func trigger() {\ngriddepcontrol.launch_dependents;\nret;\n}\n"
+    ".func wait() {\ngriddepcontrol.wait;\nret;\n}\n";
 
 CUresult load_kernel(const Driver& driver, CUlibrary library, const char* name,
                      ExchangeKernel* out) {
@@ -121,7 +126,9 @@ void load_kernels(const Device& device, Peers* peers) {
   result = load_kernel(driver, peers->library, "husk_exchange", &peers->small);
   if (result == CUDA_SUCCESS)
     result = load_kernel(driver, peers->library, "husk_exchange_pair", &peers->pair);
-  if (result != CUDA_SUCCESS) peers->small = peers->pair = {};
+  if (result == CUDA_SUCCESS)
+    result = load_kernel(driver, peers->library, "husk_exchange_sum", &peers->sum);
+  if (result != CUDA_SUCCESS) peers->small = peers->pair = peers->sum = {};
 }
 
 // The number 0 stands beside no word that is sent, until 2^32 exchanges have gone by.
@@ -231,11 +238,12 @@ bool Peers::take(size_t bytes) const {
 
 husk_status Peers::exchange(const Device& device, CUstream stream, Exchange* what, size_t bytes,
                             const char* thing, husk_error* error) {
-  const bool is_pair = what->world <= 2 && bytes > kSmallBytes;
-  const size_t most = is_pair ? kMostPairBytes : kMostBytes;
+  const bool is_large = what->world <= 2 && bytes > kSmallBytes;
+  const size_t most = is_large ? kMostPairBytes : kMostBytes;
   for (size_t left = bytes; left > 0;) {
-    const size_t part = std::min(left, most);
-    HUSK_TRY(launch(device, stream, what, static_cast<uint32_t>(part), is_pair, thing, error));
+    const auto part = static_cast<uint32_t>(std::min(left, most));
+    const Launch launch = is_large ? large(*what, part) : few(*what, part);
+    HUSK_TRY(enqueue(device, stream, *what, launch, part, thing, error));
     left -= part;
     what->in += part;
     what->out += part;
@@ -244,30 +252,45 @@ husk_status Peers::exchange(const Device& device, CUstream stream, Exchange* wha
   return HUSK_OK;
 }
 
-husk_status Peers::launch(const Device& device, CUstream stream, Exchange* what, uint32_t bytes,
-                          bool is_pair, const char* thing, husk_error* error) {
-  const uint32_t unit = is_pair ? kPairUnitBytes : kUnitBytes;
-  const uint32_t units = (bytes + unit - 1) / unit;
-  uint32_t block_units = is_pair ? kPairThreads : kThreads;
-  if (!is_pair && units > kBlocks * kThreads) block_units = (units + kBlocks - 1) / kBlocks;
-  uint32_t blocks = (units + block_units - 1) / block_units;
-  uint32_t is_narrow = (what->in | what->out | what->residual | what->in_step | what->out_step) %
-                           unit !=
-                       0;
-  CUdeviceptr spaces[kMaxPeers] = {}, counted = counters;
-  for (uint32_t i = 0; i < world; ++i)
-    spaces[i] = workspaces[i] + (is_pair ? places_bytes(world) : 0);
-  if (is_pair) {
-    blocks = std::min(blocks, kPairBlocks);
-    counted += kBlocks * sizeof(uint32_t);
-  }
-  void* params[] = {&what->in,   &what->out,    &what->residual, spaces,
-                    &counted,    &stop_address, &what->in_step,  &what->out_step,
-                    &bytes,      &block_units,  &rank,           &what->world,
-                    &what->kind, &what->how,    &what->scale,    &is_narrow};
-  const CUresult result = device.driver.cuLaunchKernel(
-      is_pair ? pair.function : small.function, blocks, 1, 1, is_pair ? kPairThreads : kThreads, 1,
-      1, 0, stream, params, nullptr);
+Peers::Launch Peers::large(const Exchange& what, uint32_t bytes) const {
+  const uint32_t chunks = (bytes + kChunkBytes - 1) / kChunkBytes;
+  return {&pair,
+          std::min(chunks, kPairBlocks),
+          kPairThreads,
+          kPairThreads,
+          places_bytes(world),
+          kBlocks,
+          !what.is_at_multiples_of(kPairUnitBytes)};
+}
+
+Peers::Launch Peers::few(const Exchange& what, uint32_t bytes) const {
+  const uint32_t units = (bytes + kUnitBytes - 1) / kUnitBytes;
+  // Addresses may differ between ranks, so they choose the kernel, but never the blocks.
+  const bool is_sum = what.world == 2 && what.how == Exchange::sum && !what.in_step &&
+                      !what.out_step && bytes % kUnitBytes == 0 && units <= kBlocks * kThreads;
+  const bool is_narrow = !what.is_at_multiples_of(kUnitBytes);
+  const uint32_t threads = is_sum && units <= kBlocks * kSumThreads ? kSumThreads : kThreads;
+  const uint32_t of_block = std::max(threads, (units + kBlocks - 1) / kBlocks);
+  const ExchangeKernel& kernel = is_sum && !is_narrow ? sum : small;
+  return {&kernel, (units + of_block - 1) / of_block, threads, of_block, 0, 0, is_narrow};
+}
+
+husk_status Peers::enqueue(const Device& device, CUstream stream, const Exchange& what,
+                           Launch launch, uint32_t bytes, const char* thing,
+                           husk_error* error) const {
+  CUdeviceptr spaces[kMaxPeers] = {};
+  for (uint32_t i = 0; i < world; ++i) spaces[i] = workspaces[i] + launch.space;
+  CUdeviceptr counted = counters + launch.first_counter * sizeof(uint32_t);
+  Exchange of = what;
+  uint32_t own = rank;
+  CUdeviceptr stopped = stop_address;
+  void* params[] = {
+      &of.in,       &of.out,          &of.residual,        spaces, &counted,  &stopped, &of.in_step,
+      &of.out_step, &bytes,           &launch.block_units, &own,   &of.world, &of.kind, &of.how,
+      &of.scale,    &launch.is_narrow};
+  const CUresult result = device.driver.cuLaunchKernel(launch.kernel->function, launch.blocks, 1, 1,
+                                                       launch.threads, 1, 1, 0, stream, params,
+                                                       nullptr);
   if (result == CUDA_SUCCESS) return HUSK_OK;
   return driver_fail(device.driver, error, result, "cuLaunchKernel", "%s", thing);
 }

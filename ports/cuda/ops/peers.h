@@ -21,6 +21,11 @@ struct Exchange {
   How how;
   float scale;     // of what was reduced
   uint32_t world;  // 1: nothing is exchanged, and the residual is added to `in`
+
+  // Whether all parts begin at multiples of so many bytes.
+  bool is_at_multiples_of(uint32_t count) const {
+    return (in | out | residual | in_step | out_step) % count == 0;
+  }
 };
 
 // Null if the driver could not load it.
@@ -38,7 +43,7 @@ struct Peers {
   volatile uint32_t* stop;            // kernels end, with wrong results, if it is not 0
   CUdeviceptr stop_address;
   CUlibrary library;
-  ExchangeKernel small, pair;  // without peers they add residuals
+  ExchangeKernel small, pair, sum;  // without peers they add residuals
 
   // Whether parts of so many bytes are faster so than by NCCL: each rank finds the same.
   bool take(size_t bytes) const;
@@ -47,14 +52,26 @@ struct Peers {
     const auto is = [&launch](const ExchangeKernel& one) {
       return launch.func == one.function || launch.kern == one.kernel;
     };
-    return world && (is(small) || is(pair));
+    return world && (is(small) || is(pair) || is(sum));
   }
   // Enqueues a kernel for parts of so many bytes, each of which goes from one rank to another one.
   // More than two ranks exchange 1 MiB by a launch. `what` is changed.
   husk_status exchange(const Device& device, CUstream stream, Exchange* what, size_t bytes,
                        const char* thing, husk_error* error);
-  husk_status launch(const Device& device, CUstream stream, Exchange* what, uint32_t bytes,
-                     bool is_pair, const char* thing, husk_error* error);
+
+ private:
+  // How a kernel is launched: its first counter, and its place in the workspaces.
+  struct Launch {
+    const ExchangeKernel* kernel;
+    uint32_t blocks, threads, block_units;
+    size_t space;
+    uint32_t first_counter;
+    uint32_t is_narrow;
+  };
+  Launch large(const Exchange& what, uint32_t bytes) const;
+  Launch few(const Exchange& what, uint32_t bytes) const;
+  husk_status enqueue(const Device& device, CUstream stream, const Exchange& what, Launch launch,
+                      uint32_t bytes, const char* thing, husk_error* error) const;
 };
 
 // The size of a record that a rank gives to the others.
