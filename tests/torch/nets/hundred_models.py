@@ -20,9 +20,15 @@ were not trained, become random ones, so that a model that leaves them out diffe
 With --json, a file has the results, the seconds of an export by stage, its processor seconds with
 those of compilers, and the numbers of nodes of the graph of torch.export, of the operations that
 Inductor compiles after decomposition, of kernels for a GPU, and of parameters. A node such as a GRU
-can be many operations, and several of these are a kernel. --times prints them, and each time
-divided by the median of the models of nearly the same number of kernels, operations, nodes or
-parameters."""
+can be many operations, and several of these are a kernel. Triton's cache is empty when an export
+begins, so that each compiles all of its kernels. --times prints them, and each time divided by the
+median of the models of nearly the same number of kernels, operations, nodes or parameters. A model
+that is the largest by one of these numbers has no neighbors by it, so the time is also compared
+with what the kernels, operations and parameters of a model take together.
+
+Products are in tf32 where PyTorch's defaults say so, as in an export of a user, but not with
+--pack: what a GPU computes is compared with the CPU. Without tf32 a product is a loop without
+tensor cores, of which Triton writes every multiplication, and which takes longer to compile."""
 
 from __future__ import annotations
 
@@ -325,6 +331,7 @@ def outcome(row: Row, options: argparse.Namespace) -> dict[str, Any]:
 
   def function() -> dict[str, Any]:
     measured = Measured()
+    os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp()
     try:
       result, text = attempt(row, options, measured)
     except Exception as error:
@@ -395,18 +402,18 @@ def slowness(rows: list[dict[str, Any]], size: str) -> dict[str, float]:
 
 
 def above_the_line(rows: list[dict[str, Any]]) -> Iterator[str]:
-  """The time that an export takes for each kernel and operation, by least squares of relative
-  errors, and the models that take the most beyond that."""
+  """The time that an export takes for each kernel, operation and parameter, by least squares of
+  relative errors, and the models that take the most beyond that."""
   cpu = torch.tensor([one["cpu"] for one in rows], dtype=torch.float64)
-  columns = [[1.0, one["kernels"], one["operations"]] for one in rows]
+  columns = [[1.0, one["kernels"], one["operations"], one["parameters"] / 1e6] for one in rows]
   sizes = torch.tensor(columns, dtype=torch.float64)
   solution = torch.linalg.lstsq(sizes / cpu[:, None], torch.ones_like(cpu)[:, None]).solution
   ratios = (cpu / (sizes @ solution)[:, 0]).tolist()
-  base, kernel, operation = solution[:, 0].tolist()
+  base, kernel, operation, parameter = solution[:, 0].tolist()
   within = sum(ratio <= 1.5 for ratio in ratios)
   yield (
-    f"{base:.2f} s, {kernel:.3f} s a kernel and {operation:.4f} s an operation: {within} of "
-    f"{len(rows)} take at most 1.5 times as long"
+    f"{base:.2f} s, {kernel:.3f} s a kernel, {operation:.4f} s an operation and {parameter:.4f} s a "
+    f"million of parameters: {within} of {len(rows)} take at most 1.5 times as long"
   )
   largest = sorted(zip(ratios, rows), key=lambda pair: -pair[0])[:5]
   yield "  " + ", ".join(f"{one['name']} {ratio:.2f}" for ratio, one in largest)
@@ -463,7 +470,8 @@ def main() -> int:
   logging.getLogger("husk").propagate = False
   logging.getLogger("torch").setLevel(logging.CRITICAL)
   torch.set_num_threads(1)
-  torch.backends.cudnn.allow_tf32 = False
+  if options.pack or options.check:
+    torch.backends.cudnn.allow_tf32 = False
   if options.times:
     print(*times(json.loads(pathlib.Path(options.times).read_text())), sep="\n")
     return 0

@@ -11,7 +11,7 @@ import built_tools
 import husk
 import pytest
 import torch
-from husk.program import trees
+from husk.program import objects, tracing, trees
 from torch.utils import _pytree as pytree
 
 
@@ -193,3 +193,28 @@ def test_objects_that_torch_does_not_know(tmp_path):
   torch.testing.assert_close(
     program.next(x, program.first(x)["cache"])["x"], x + Attention()(x)["cache"].layers[0].keys
   )
+
+
+class Measured(torch.nn.Module):
+  """Returns a size beside an object. A size has attributes, too, and stays as it is."""
+
+  def forward(self, x):
+    return Layers([Layer(x + 1, x * 2)]), x.shape[0] * 2
+
+
+@pytest.mark.parametrize("model", [Attention(), Measured()])
+def test_a_model_that_returns_such_objects_is_traced_once(model, monkeypatch):
+  """A trace that ends with an object that torch does not know would be lost."""
+  export, count = torch.export.export, []
+
+  def counted(*args, **options):
+    count.append(options)
+    return export(*args, **options)
+
+  monkeypatch.setattr(torch.export, "export", counted)
+  dims = ({0: torch.export.Dim("n", min=2, max=9)},)
+  with objects.taken_apart() as classes:
+    program = tracing.traced(model, (torch.randn(3),), None, dims, classes=classes)
+  assert len(count) == 1
+  assert len(program.graph_signature.user_outputs) == 3
+  assert not model._forward_hooks

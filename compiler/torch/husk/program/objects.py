@@ -11,7 +11,10 @@ import copy
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+  import torch
 
 # How torch refuses an object among the results of a model.
 _UNKNOWN = re.compile(r"Found <class '([\w.]+)'> in output, which is not a known type")
@@ -48,6 +51,21 @@ class Classes:
     for leaf in pytree.tree_leaves(values):
       if not isinstance(leaf, (torch.Tensor, torch.nn.Module)) and _holds_tensors(leaf):
         self._add(type(leaf))
+
+  @contextlib.contextmanager
+  def of_results(self, model: torch.nn.Module) -> Iterator[None]:
+    """While open, adds the classes of objects among the results of a model when its code returns
+    them. torch would refuse such an object only at the end of a trace, which would be lost. Dynamo
+    runs no code of a model, and traces what a hook does."""
+
+    def add(model: torch.nn.Module, args: Any, results: Any) -> None:
+      self.add_all_of(results)
+
+    hook = model.register_forward_hook(add)
+    try:
+      yield
+    finally:
+      hook.remove()
 
   def add_of(self, error: Exception) -> bool:
     """Adds the class that torch refuses among the results of a model; returns whether it may take

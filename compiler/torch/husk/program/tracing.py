@@ -197,6 +197,7 @@ def _export(
       with (
         _lines_of_conditions(lines),
         _small_sizes(decided) if way.small else contextlib.nullcontext(),
+        contextlib.nullcontext() if classes is None or way.strict else classes.of_results(model),
       ):
         program = (export or torch.export.export)(
           model,
