@@ -172,3 +172,93 @@ def test_distinct_elements_of_a_dynamic_size(tmp_path):
     x[::3] = x[0]
     for one, other in zip(program(x, small), Distinct()(x, small), strict=True):
       assert torch.equal(torch.as_tensor(one), other)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_next_numbers_and_signs(tmp_path, isa):
+  """Numbers next to 0 are denormal. The sizes are no multiples of a vector."""
+  edges = torch.tensor([0.0, -0.0, 1, -1, 1e-45, -1e-45, 3.4028235e38, float("inf"), float("nan")])
+  pairs = torch.cartesian_prod(torch.cat([edges, -edges]), torch.cat([edges, -edges]))
+  x = torch.cat([torch.randn(333, generator=RANDOM), pairs[:, 0]])
+  y = torch.cat([torch.randn(333, generator=RANDOM), pairs[:, 1]])
+  tensors = x, y, x.double(), y.double()
+
+  def numbers(self, x, y, a, b):
+    signs = [torch.copysign(x, y), torch.copysign(a, b)]
+    return torch.nextafter(x, y), torch.nextafter(a, b), *signs, x.signbit(), x.isnan(), x.isinf()
+
+  results, expected = results_of(tmp_path, numbers, *tensors, isa=isa), numbers(None, *tensors)
+  for one, other in zip(results, expected):
+    torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)
+    if one.is_floating_point():
+      assert torch.equal(one.signbit()[~one.isnan()], other.signbit()[~one.isnan()])
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64])
+def test_quotients_of_integers(tmp_path, isa, dtype):
+  """Quotients of f64 are exact up to 2^51; other integers of 64 bits are divided one by one."""
+  info = torch.iinfo(dtype)
+  bounds = [n for n in (5, 100, 2**31 - 1, 2**51 - 1, 2**51 + 99, 2**62) if n <= info.max]
+  low = 0 if info.min == 0 else -1
+  parts = [torch.randint(low * n, n, (2, 403), dtype=dtype, generator=RANDOM) for n in bounds]
+  x, y = torch.cat(parts, 1)
+  y = torch.where(y == 0, torch.tensor(3, dtype=dtype), y)
+  y[::3] = torch.randint(1, 4, y[::3].shape, dtype=dtype, generator=RANDOM)
+  x[-1], y[-1] = info.max, info.max
+
+  def quotients(self, x, y):
+    return x // y, x % y, torch.div(x, y, rounding_mode="trunc"), x * y
+
+  path = tmp_path / "model.husk"
+  husk.export(FunctionModule(quotients), (x, y), path, targets=(f"host:{isa}",), progress=False)
+  program = husk.load(path)
+  for one, other in zip(program(x, y), quotients(None, x, y)):
+    assert torch.equal(torch.as_tensor(one), other)
+  y[77] = 0
+  with pytest.raises(husk.Error, match="divided by 0"):
+    program(x, y)
+  if info.min < 0:  # eager mode traps where CPUs do
+    x[:], y[:] = info.min, -1
+    assert torch.as_tensor(program(x, y)[0]).eq(info.min).all()
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_bools_of_whole_vectors(tmp_path, isa):
+  """Bools become masks, and masks bools, of elements of each size."""
+  floats = torch.randn(37, 43, generator=RANDOM)
+  tensors = floats > 0, floats, floats.double(), (floats * 9).long(), (floats * 9).to(torch.int8)
+
+  def masks(self, bools, *tensors):
+    compared = [one > 1 for one in tensors]
+    chosen = [torch.where(bools, one, 0) for one in tensors]
+    reduced = [bools.any(-1), bools.all(0), bools & compared[0], bools.float().sum(-1)]
+    return *compared, *chosen, *reduced
+
+  results = results_of(tmp_path, masks, *tensors, isa=isa)
+  for one, other in zip(results, masks(None, *tensors)):
+    torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("mode", ["circular", "reflect", "replicate"])
+@pytest.mark.parametrize("pads", [(3, 2), (0, 4, 1, 0), (5, 0, 2, 2, 1, 1), (-1, 2)])
+def test_pads_with_elements_of_the_tensor(tmp_path, mode, pads):
+  x = torch.randn(2, 3, *(6, 7, 8)[3 - len(pads) // 2 :], generator=RANDOM)
+
+  def padded(self, x):
+    return F.pad(x, pads, mode=mode)
+
+  (one,) = results_of(tmp_path, padded, x)
+  assert torch.equal(one, padded(None, x))
+
+
+def test_bilinear_products(tmp_path):
+  tensors = [torch.randn(*shape, generator=RANDOM) for shape in ((9, 33), (9, 20), (7, 33, 20))]
+
+  def product(self, x, y, weight):
+    return F.bilinear(x, y, weight)
+
+  (one,) = results_of(tmp_path, product, *tensors)
+  exact = product(None, *(tensor.double() for tensor in tensors))
+  torch.testing.assert_close(one, exact.float(), rtol=1e-5, atol=1e-4)
+  assert "aten::_trilinear" not in called(tmp_path / "hir", product, *tensors)

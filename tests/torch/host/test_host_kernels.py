@@ -504,3 +504,67 @@ def test_vector_functions_are_close(isa, tmp_path):
 def test_unknown_vector_functions_are_refused():
   with pytest.raises(husk.Unsupported, match="Sleef_zetaf16_u10"):
     vector_math.source({"Sleef_zetaf16_u10"})
+
+
+_DRAWN = """
+  for (int64_t x0 = 0; x0 < 4096; x0 += LANES) {
+    auto draws = [&](auto one) { for (int64_t i = x0; i < x0 + LANES; ++i) one(i); };
+    int64_t offset[LANES];
+    draws([&](int64_t i) { offset[i - x0] = 3 * i - 100; });
+    { float result[LANES];
+      for( int64_t offset_idx = 0; offset_idx < LANES; offset_idx++ )
+      {
+        result[offset_idx] = normalized_rand_cpu(ks0, offset[offset_idx]);
+      }
+      draws([&](int64_t i) { out_ptr0[i] = result[i - x0]; }); }
+    { float result[LANES];
+      for( int64_t offset_idx = 0; offset_idx < LANES; offset_idx++ )
+      {
+        result[offset_idx] = randn_cpu(ks0, offset[offset_idx]);
+      }
+      draws([&](int64_t i) { out_ptr1[i] = result[i - x0]; }); }
+    { int64_t result[LANES];
+      for( int64_t offset_idx = 0; offset_idx < LANES; offset_idx++ )
+      {
+        result[offset_idx] = randint64_cpu(ks0, offset[offset_idx], ks1, ks2);
+      }
+      draws([&](int64_t i) { out_ptr2[i] = result[i - x0]; }); }
+  }
+  for (int64_t x0 = 4096; x0 < 8192; ++x0) {
+    const int64_t offset = 3 * (x0 - 4096) - 100;
+    out_ptr0[x0] = normalized_rand_cpu(ks0, offset);
+    out_ptr1[x0] = randn_cpu(ks0, offset);
+    out_ptr2[x0] = randint64_cpu(ks0, offset, ks1, ks2);
+  }
+"""
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("seed", [0, 123456789012345, -5])
+@pytest.mark.parametrize("bounds", [(0, 1), (-7, 1000), (-(2**62), 2**62 + 11), (5, 2**40)])
+def test_random_numbers_of_vectors_are_those_of_single_offsets(tmp_path, isa, seed, bounds):
+  """The first half of each array is drawn as the lanes of vectors, the other one number by number.
+  Vectors have another cosine, which f32 seldom shows."""
+  lanes = str(host_image.ISAS[isa].bits // 32)
+  kernels = host_kernels.HostKernels(isa)
+  kernels.define_kernel(
+    "cpp_fused_a_0",
+    body(
+      ["float*", "float*", "int64_t*", "const int64_t", "const int64_t", "const int64_t"],
+      "float* out_ptr0, float* out_ptr1, int64_t* out_ptr2, const int64_t ks0, const int64_t ks1, "
+      "const int64_t ks2",
+      _DRAWN.replace("LANES", lanes),
+    ),
+  )
+  (kernel,) = kernels._kernels.values()
+  for name in ("normalized_rand_cpu", "randn_cpu", "randint64_cpu"):
+    assert f"husk_kernels::{name}<{lanes}>(result, ks0, offset" in kernel.source
+  image = loaded(kernels, tmp_path)
+  uniform, normal = numpy.zeros((2, 2, 4096), numpy.float32)
+  integers = numpy.zeros((2, 4096), numpy.int64)
+  assert call(image, "husk_cpp_a_0", uniform, normal, integers, seed, *bounds) == 0
+  assert (uniform[0] == uniform[1]).all() and uniform.min() >= 0 and uniform.max() < 1
+  assert (integers[0] == integers[1]).all()
+  assert integers.min() >= bounds[0] and integers.max() < bounds[1]
+  numpy.testing.assert_allclose(normal[0], normal[1], rtol=2**-23, atol=0)
+  assert (normal[0] == normal[1]).mean() > 0.999

@@ -450,3 +450,61 @@ def test_refuses(pack):
     torch.tensor(0).int(),
     scratch,
   )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("n", [24, 25, 49, 97, 150])
+def test_systems_that_are_solved_by_halves(pack, dtype, n):
+  """Matrices of more than 24 rows are divided. Each layout has its own loops in what is left."""
+  a = random(2, n, n, dtype=dtype) / n**0.5
+  b = random(2, n, 7, dtype=dtype)
+  symmetric = a @ a.mT + torch.eye(n, dtype=dtype)
+  triangle = a + 3 * torch.eye(n, dtype=dtype)
+
+  for one in layouts(a):
+    lu, pivots, info = called(pack, "linalg_lu_factor_ex", one)
+    p, lower, upper = torch.lu_unpack(lu, pivots)
+    near(p @ lower @ upper, one, 10)
+    assert torch.equal(pivots, torch.linalg.lu_factor(one)[1]) and not info.any()
+    near(one @ called(pack, "linalg_inv_ex", one)[0], torch.eye(n, dtype=dtype).expand_as(one), 100)
+    for other in layouts(b):
+      near(one @ called(pack, "_linalg_solve_ex", one, other)[0], other, 100)
+      solved = torch.full_like(other.mT, 7.0)
+      pack("aten::linalg_lu_solve", lu, pivots, other.mT, False, False, solved)
+      near(solved @ one, other.mT, 100)
+  for one in layouts(symmetric):
+    factor = called(pack, "linalg_cholesky_ex", one)[0]
+    near(factor @ factor.mT, one, 10)
+    assert torch.equal(factor, factor.tril())
+    near(one @ called(pack, "cholesky_solve", b, factor), b, 100)
+  for one in layouts(triangle):
+    for upper in (False, True):
+      half = one.triu() if upper else one.tril()
+      for unit in (False, True):
+        full = half - half.diagonal(dim1=-2, dim2=-1).diag_embed() if unit else half
+        full = full + torch.eye(n, dtype=dtype) if unit else full
+        full = full / 4 + torch.eye(n, dtype=dtype) * 0.75 if unit else full
+        matrix = full if unit else one
+        got = pack_triangle(pack, matrix, b, upper, True, unit)
+        near(full @ got, b, 1000)
+        got = pack_triangle(pack, matrix, b.mT, upper, False, unit)
+        near(got @ full, b.mT, 1000)
+
+
+def pack_triangle(pack, a, b, upper, left, unit):
+  out = torch.full(b.shape, 7.0, dtype=b.dtype)
+  pack("aten::linalg_solve_triangular", a, b, upper, left, unit, out)
+  return out
+
+
+@pytest.mark.parametrize("n", [40, 100])
+def test_pivots_of_halves_that_are_zero(pack, n):
+  """The number of the first zero pivot counts from the first row of the whole matrix."""
+  a = random(n, n)
+  a[:, 31] = 0
+  assert called(pack, "linalg_lu_factor_ex", a)[2].item() == 32
+  assert called(pack, "linalg_inv_ex", a)[1].item() == 32
+  symmetric = a @ a.T + torch.eye(n)
+  symmetric[33, 33] = -1
+  factor, info = called(pack, "linalg_cholesky_ex", symmetric)
+  assert info.item() == 34 and not factor.triu(1).any()

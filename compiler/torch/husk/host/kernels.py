@@ -2,8 +2,8 @@
 only libc, libm and libmvec.
 
 Each kernel has a second entry `husk_<name>(void** params)` according to schema/FORMAT.md. prefix.h
-has what Inductor's kernels call besides (checks, reductions, memory); `vector_math.py` defines
-SLEEF's functions."""
+has what Inductor's kernels call besides (checks, reductions, memory), vectors.h what they compute
+one lane at a time; `vector_math.py` defines SLEEF's functions."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ class HostKernels(Backend):
     access = [_access(parameter, body) for parameter in parameters]
     declared = ", ".join(f"{parameter.type} {parameter.name}" for parameter in parameters)
     cpp_types = {parameter.name: parameter.type for parameter in parameters}
-    body = _with_threads(_without_static_helpers(body), cpp_types)
+    body = _with_threads(_in_vectors(_without_static_helpers(body)), cpp_types)
     text = f"{source[: head.start()]}static void {name}({declared}){self._checks(body)}"
     return Kernel(name, text, parameters, access, types)
 
@@ -244,6 +244,7 @@ def _headers() -> str:
       host_toolchain.HOST_POSTLUDE,
       (here / "runtime.h").read_text(),
       (here / "prefix.h").read_text(),
+      (here / "vectors.h").read_text(),
     ]
   )
 
@@ -298,6 +299,45 @@ def _without_static_helpers(body: str) -> str:
   would share a static object, and a local one costs nothing to construct."""
   body = re.sub(r"\bstatic\s+(WelfordHelper<)", r"\1", body)
   return re.sub(r"\b(WelfordHelper|CascadeSumHelper)<", r"husk_kernels::\1<", body)
+
+
+# A loop over the lanes of a vector that draws a random number for each (codegen_rand).
+_DRAWS = re.compile(
+  r"for\(\s*\w+ offset_idx = 0; offset_idx < (\d+); offset_idx\+\+\s*\)\s*\{\s*"
+  r"result\[offset_idx\] = (\w+)\((\w+), offset\[offset_idx\]([^;]*)\);\s*\}"
+)
+
+
+# A load or a store of as many elements as the loop takes at a time.
+_LOADS = re.compile(
+  r"\b(at::vec::Vec(?:torized(?:N<\w+,\d+>|<\w+>)(?=::loadu)|Mask<\w+,\d+>(?=::from)))::\w+\("
+)
+_STORES = re.compile(r"\b(\w+)\.store\(")
+_COUNT = re.compile(r", static_cast<int64_t>\((\d+)\)$")
+
+
+def _in_vectors(body: str) -> str:
+  """Draws the random numbers of all lanes of a vector at once (vectors.h), and makes the count of a
+  load or a store a constant. Inductor's headers copy most types in loops of `count` steps."""
+  body = _DRAWS.sub(r"husk_kernels::\2<\1>(result, \3, offset\4);", body)
+  parts, done = [], 0
+  for match in re.finditer(f"{_LOADS.pattern}|{_STORES.pattern}", body):
+    if match.start() < done:
+      continue
+    end = _closing(body, match.end() - 1)
+    arguments = body[match.end() : end]
+    count = _COUNT.search(arguments)
+    if count is None:
+      continue
+    kind, value = match.groups()
+    rest = arguments[: count.start()]
+    if kind:
+      text = f"husk_kernels::load<{kind}, {count.group(1)}>({rest})"
+    else:
+      text = f"husk_kernels::store<{count.group(1)}>({value}, {rest})"
+    parts += [body[done : match.start()], text]
+    done = end + 1
+  return "".join([*parts, body[done:]])
 
 
 # host_loops.host_codegen writes this and the number of elements that the following loops cover.

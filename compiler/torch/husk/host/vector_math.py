@@ -3,7 +3,7 @@
 The functions are those that compiled kernels leave undefined: `Sleef_expf16_u10` is expf of 16
 floats. libmvec for x86 has most of them at the same widths (glibc 2.35 and later, with errors of at
 most 4 ulp). The others are computed by libm, one lane at a time, but for lgamma and fmod of
-float32."""
+float32, and for nextafter and copysign."""
 
 from __future__ import annotations
 
@@ -126,6 +126,26 @@ static inline {D} {name}_half({D} x, {D} y, bool& complete) {{
 }}"""
 
 
+# The next number towards another one, as an integer of the same bits: those of a number above 0
+# grow with it, and those of one below 0 shrink.
+_NEXTAFTER = """{head} {{
+  const {I} sign = ({I})b & {least}, step = ((a < b) ^ (a > 0)) | 1;
+  const {I} next = a == 0 ? sign | 1 : ({I})a + step;
+  const {F} result = a == b ? b : ({F})next;
+  return (a == a) & (b == b) ? result : a + b;
+}}"""
+
+_COPYSIGN = """{head} {{
+  const {I} sign = {least};
+  return ({F})((({I})a & ~sign) | (({I})b & sign));
+}}"""
+
+_OF_BITS = {"nextafter": _NEXTAFTER, "copysign": _COPYSIGN}
+
+# The integers as large as the elements: the vectors of them and the least number.
+_INTEGERS = {"f": ("int", -(2**31)), "d": ("long long", -(2**63))}
+
+
 def source(symbols: Collection[str]) -> str:
   """C++ that defines `symbols`; empty if there are none."""
   if not symbols:
@@ -162,6 +182,8 @@ def _definition(symbol: str) -> str:
   if function in _WIDE and element == "f":
     return _in_float64(_WIDE[function], symbol, head, lanes)
   kind = _SCALARS[element]
+  if function in _OF_BITS:
+    return _in_integers(_OF_BITS[function], symbol, head, element, lanes)
   declaration = f"{kind} {scalar}({', '.join([kind] * len(names))});"
   lanes_of = ", ".join(f"{name}[i]" for name in names)
   loop = f"for (int i = 0; i < {lanes}; ++i) r[i] = {scalar}({lanes_of});"
@@ -169,6 +191,18 @@ def _definition(symbol: str) -> str:
 
 
 _WIDE = {"lgamma": _LGAMMA, "fmod": _FMOD}
+
+
+def _in_integers(text: str, symbol: str, head: str, element: str, lanes: int) -> str:
+  """The definition of a function of vectors that computes with their bits."""
+  integer, least = _INTEGERS[element]
+  bits = f"{symbol}_bits"
+  size = lanes * (4 if element == "f" else 8)
+  typedef = f"typedef {integer} {bits} __attribute__((__vector_size__({size})));"
+  # -2^63 is no number of C, and the negative of one that is too large.
+  all_least = f"(({bits}){{}} + ({least + 1}) - 1)"
+  vector, _ = _VECTORS[element, lanes]
+  return f"{typedef}\n{text.format(head=head, F=vector, I=bits, least=all_least)}"
 
 
 def _in_float64(text: str, symbol: str, head: str, lanes: int) -> str:

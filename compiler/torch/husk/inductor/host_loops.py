@@ -149,6 +149,7 @@ def host_codegen(vectors: str, mark: str) -> Iterator[None]:
     (CppKernelProxy, "aggregate_reduction_buffers", joined),
     (CppVecKernel, "_get_vec_load_line", loaded),
     (CppVecOverrides, "masked", staticmethod(_of_numbers(CppVecOverrides.masked))),
+    *((CppVecOverrides, name, staticmethod(text)) for name, text in _whole_vectors().items()),
     *([] if counts_in_tiles else [(CppVecKernel, "reduction_combine_vec", combined)]),
     (cpu_vec_isa, "valid_vec_isa_list", lambda: [isa]),
     (type(isa), "__bool__", lambda self: True),
@@ -175,6 +176,40 @@ def _of_numbers(masked: Callable[..., Any]) -> Callable[..., Any]:
     return result
 
   return of_numbers
+
+
+def _whole_vectors() -> dict[str, Callable[..., str]]:
+  """The texts of operators that Inductor computes one lane at a time: what a number is, and
+  quotients of integers (host/vectors.h)."""
+  import torch
+  from torch._inductor.codegen.cpp import CppVecOverrides
+  from torch._inductor.codegen.cpp_utils import cexpr_index
+  from torch._inductor.virtualized import V
+
+  of_floats, product = CppVecOverrides.floordiv, CppVecOverrides.mul
+
+  def is_mask(x: Any, condition: str) -> str:
+    return f"{V.kernel._get_mask_type(x.dtype)}({condition})"
+
+  def quotients(a: Any, b: Any, floor: str) -> str:
+    lanes = cexpr_index(V.kernel.num_elems)
+    return f"husk_kernels::quotients<{floor}>({a}, {b}, {lanes})"
+
+  def floordiv(a: Any, b: Any) -> str:
+    return of_floats(a, b) if a.dtype.is_floating_point else quotients(a, b, "true")
+
+  def mul(a: Any, b: Any) -> str:
+    is_byte = a.dtype in (torch.int8, torch.uint8) and b.dtype == a.dtype
+    return f"husk_kernels::byte_products({a}, {b})" if is_byte else product(a, b)
+
+  return {
+    "isnan": lambda x: is_mask(x, f"{x} != {x}"),
+    "isinf": lambda x: is_mask(x, f"{x}.abs() == decltype({x})(INFINITY)"),
+    "signbit": lambda x: is_mask(x, f"decltype({x})(1).copysign({x}) < decltype({x})(0)"),
+    "mul": mul,
+    "floordiv": floordiv,
+    "truncdiv": lambda a, b: quotients(a, b, "false"),
+  }
 
 
 def _of_whole_parts(split: Callable[..., Any]) -> Callable[..., Any]:

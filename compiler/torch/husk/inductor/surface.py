@@ -586,6 +586,11 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     ),
     uses("_get_mask_type tail_size num_elems", "the lanes of a load", of="CppVecKernel"),
     replaces("masked", "leaves numbers what they are (host_loops.py)", of="CppVecOverrides"),
+    replaces(
+      "isnan isinf signbit mul floordiv truncdiv",
+      "compute all lanes of a vector at once (host_loops.py)",
+      of="CppVecOverrides",
+    ),
   ),
   "torch._inductor.codegen.cpp_utils": (uses("cexpr_index", "the text of an expression in C++"),),
   "torch._inductor.cpu_vec_isa": (

@@ -105,36 +105,12 @@ inline int64_t exchanged_row(const int32_t* pivots, int64_t stride, int64_t k, i
   return is_within(row, rows) ? row : k;
 }
 
-// x = a^-1 x for a factored matrix a.
 template <class T>
-void solve_factored(const Matrix<T>& lu, const int32_t* pivots, int64_t stride,
-                    const Matrix<T>& x) {
-  each_index(x.cancellation, lu.rows,
-             [&](int64_t k) { swap_rows(x, k, exchanged_row(pivots, stride, k, lu.rows)); });
-  solve_triangle(lu, x, false, true);
-  solve_triangle(lu, x, true, false);
-}
-
-// x = x a^-1 for a factored matrix a: solves the transposed triangular systems, then applies the
-// pivots in reverse order.
-template <class T>
-void solve_factored_right(const Matrix<T>& lu, const int32_t* pivots, int64_t stride,
-                          const Matrix<T>& x) {
-  const Matrix<T> rows = x.transposed();
-  solve_triangle(lu.transposed(), rows, false, false);
-  solve_triangle(lu.transposed(), rows, true, true);
-  each_index(x.cancellation, lu.rows, [&](int64_t done) {
-    const int64_t k = lu.rows - 1 - done;
-    swap_rows(rows, k, exchanged_row(pivots, stride, k, lu.rows));
+void clear_above_diagonal(const Matrix<T>& m) {
+  each_index_while(m.cancellation, m.rows, [&](int64_t i) {
+    return each_index(m.cancellation, m.rows - i - 1,
+                      [&](int64_t j) { m(i, i + 1 + j) = from_real<T>(0); });
   });
-}
-
-// x = a^-H x for a triangular matrix a.
-template <class T>
-void solve_adjoint_triangle(const Matrix<T>& a, const Matrix<T>& x, bool upper, bool unit) {
-  conjugate(x);
-  solve_triangle(a.transposed(), x, !upper, unit);
-  conjugate(x);
 }
 
 // Replaces the lower triangle of m by its Cholesky factor, and sets the other elements to 0. The
@@ -158,10 +134,7 @@ int32_t factor_cholesky(const Matrix<T>& m) {
       return summed;
     });
   });
-  each_index_while(m.cancellation, m.rows, [&](int64_t i) {
-    return each_index(m.cancellation, m.rows - i - 1,
-                      [&](int64_t j) { m(i, i + 1 + j) = from_real<T>(0); });
-  });
+  clear_above_diagonal(m);
   return info;
 }
 

@@ -5,7 +5,7 @@
 
 #include "contracts.h"
 #include "error.h"
-#include "linalg/elimination.h"
+#include "linalg/blocks.h"
 #include "linalg/wide.h"
 
 namespace husk::host {
@@ -86,13 +86,15 @@ husk_status linear_lu(const Arguments& args) {
   const uint32_t both = rows >= columns ? kL : kU;
   HUSK_TRY(copy_elements(args, both, kA));
   if (numel(args[kP]) == 0) return HUSK_OK;
+  Blocks blocks{};
+  HUSK_TRY(blocks.open(args));
   return visit_argument<Floats | Complexes>(args, kA, [&](auto tag) {
     using T = typename decltype(tag)::type;
     auto* const pivots = static_cast<int32_t*>(args[kWorkspace].data);
     each(batch_loop(args, kP, {kP, kL, kU}), [&](const int64_t(&at)[3]) {
       const Matrix<T> p = matrix_at<T>(args, kP, at[0]), l = matrix_at<T>(args, kL, at[1]),
                       u = matrix_at<T>(args, kU, at[2]), lu = rows >= columns ? l : u;
-      factor_lu(lu, pivots, 1, true);
+      factor_lu(blocks, lu, pivots, 1, true);
       copy_exchanges(pivots, 1, count, p);
       if (rows >= columns) {
         copy_triangle(lu, u, true);
@@ -167,6 +169,8 @@ husk_status lu_solve(const Arguments& args) {
   HUSK_TRY(copy_elements(args, kOut, kB));
   if (numel(args[kOut]) == 0) return HUSK_OK;
   bool valid = true;
+  Blocks blocks{};
+  HUSK_TRY(blocks.open(args));
   HUSK_TRY(visit_argument<Floats | Complexes>(args, kLu, [&](auto tag) {
     using T = typename decltype(tag)::type;
     const int64_t stride = args[kPivots].strides[args[kPivots].rank - 1];
@@ -180,9 +184,9 @@ husk_status lu_solve(const Arguments& args) {
       const Matrix<T> x = left ? result : result.transposed();
       if (adjoint) conjugate(x);
       if (left == adjoint)
-        solve_factored_right(lu, pivots, stride, x.transposed());
+        solve_factored_right(blocks, lu, pivots, stride, x.transposed());
       else
-        solve_factored(lu, pivots, stride, x);
+        solve_factored(blocks, lu, pivots, stride, x);
       if (adjoint) conjugate(x);
       return true;
     });
@@ -211,12 +215,14 @@ husk_status triangular_solve(const Arguments& args) {
   HUSK_TRY(copy_elements(args, kSolution, kSelf));
   HUSK_TRY(copy_elements(args, kClonedCoefficient, kA));
   if (numel(args[kSolution]) == 0) return HUSK_OK;
+  Blocks blocks{};
+  HUSK_TRY(blocks.open(args));
   return visit_argument<Floats | Complexes>(args, kSolution, [&](auto tag) {
     using T = typename decltype(tag)::type;
     each(batch_loop(args, kSolution, {kSolution, kClonedCoefficient}), [&](const int64_t(&at)[2]) {
       const Matrix<T> x = matrix_at<T>(args, kSolution, at[0]),
                       a = matrix_at<T>(args, kClonedCoefficient, at[1]);
-      solve_triangle(transpose ? a.transposed() : a, x, upper != transpose, unit);
+      solve_triangle(blocks, transpose ? a.transposed() : a, x, upper != transpose, unit);
     });
   });
 }
@@ -233,12 +239,14 @@ husk_status cholesky(const Arguments& args) {
   HUSK_TRY(copy_elements(args, kOut, kSelf));
   if (numel(args[kOut]) == 0) return HUSK_OK;
   int32_t info = 0;
+  Blocks blocks{};
+  HUSK_TRY(blocks.open(args));
   HUSK_TRY(visit_argument<Floats | Complexes>(args, kSelf, [&](auto tag) {
     using T = typename decltype(tag)::type;
     each_while(batch_loop(args, kOut, {kOut}), [&](const int64_t(&at)[1]) {
       const Matrix<T> whole = matrix_at<T>(args, kOut, at[0]),
                       m = upper ? whole.transposed() : whole;
-      info = factor_cholesky(m);
+      info = factor_cholesky(blocks, m);
       return info == 0;
     });
   }));
@@ -251,13 +259,13 @@ namespace {
 
 // x = a^-1 x for the Cholesky factor of a.
 template <class T>
-void solve_cholesky(const Matrix<T>& factor, const Matrix<T>& x, bool upper) {
+void solve_cholesky(const Blocks& blocks, const Matrix<T>& factor, const Matrix<T>& x, bool upper) {
   if (upper) {
-    solve_adjoint_triangle(factor, x, true, false);
-    solve_triangle(factor, x, true, false);
+    solve_adjoint_triangle(blocks, factor, x, true, false);
+    solve_triangle(blocks, factor, x, true, false);
   } else {
-    solve_triangle(factor, x, false, false);
-    solve_adjoint_triangle(factor, x, false, false);
+    solve_triangle(blocks, factor, x, false, false);
+    solve_adjoint_triangle(blocks, factor, x, false, false);
   }
 }
 
@@ -272,12 +280,14 @@ husk_status cholesky_inverse(const Arguments& args) {
   HUSK_TRY(args.get_bool(kUpper, upper));
   HUSK_TRY(check_matrices(args, kOut, kSelf, n, n));
   if (numel(args[kOut]) == 0) return HUSK_OK;
+  Blocks blocks{};
+  HUSK_TRY(blocks.open(args));
   return visit_argument<Floats | Complexes>(args, kSelf, [&](auto tag) {
     using T = typename decltype(tag)::type;
     each(batch_loop(args, kOut, {kSelf, kOut}), [&](const int64_t(&at)[2]) {
       const Matrix<T> x = matrix_at<T>(args, kOut, at[1]);
       set_identity(x);
-      solve_cholesky(matrix_at<T>(args, kSelf, at[0]), x, upper);
+      solve_cholesky(blocks, matrix_at<T>(args, kSelf, at[0]), x, upper);
     });
   });
 }
@@ -297,11 +307,14 @@ husk_status cholesky_solve(const Arguments& args) {
   HUSK_TRY(check_broadcast(args, kSelf, kOut, 2, args[kInput2].dtype));
   HUSK_TRY(copy_elements(args, kOut, kSelf));
   if (numel(args[kOut]) == 0) return HUSK_OK;
+  Blocks blocks{};
+  HUSK_TRY(blocks.open(args));
   return visit_argument<Floats | Complexes>(args, kInput2, [&](auto tag) {
     using T = typename decltype(tag)::type;
     const Loop<2> loop = broadcast_loop<2>(args, kOut, {kInput2, kOut}, {2, 2});
     each(loop, [&](const int64_t(&at)[2]) {
-      solve_cholesky(matrix_at<T>(args, kInput2, at[0]), matrix_at<T>(args, kOut, at[1]), upper);
+      solve_cholesky(blocks, matrix_at<T>(args, kInput2, at[0]), matrix_at<T>(args, kOut, at[1]),
+                     upper);
     });
   });
 }

@@ -8,7 +8,7 @@
 #include "contracts.h"
 #include "core/scratch.h"
 #include "error.h"
-#include "linalg/elimination.h"
+#include "linalg/blocks.h"
 
 namespace husk::host {
 
@@ -56,10 +56,12 @@ husk_status factor(const Arguments& args, ArgumentPlace lu_at, ArgumentPlace piv
   HUSK_TRY(copy_elements(args, lu_at, kA));
   int32_t failed_info = 0;
   const husk_op_arg& pivots = args[pivots_at];
+  Blocks blocks{};
+  HUSK_TRY(blocks.open(args));
   HUSK_TRY(visit_argument<Floats | Complexes>(args, kA, [&](auto tag) {
     using T = typename decltype(tag)::type;
     each(batch_loop(args, kA, {lu_at, pivots_at, info_at}), [&](const int64_t(&at)[3]) {
-      const int32_t info = factor_lu(matrix_at<T>(args, lu_at, at[0]),
+      const int32_t info = factor_lu(blocks, matrix_at<T>(args, lu_at, at[0]),
                                      writable<int32_t>(pivots) + at[1],
                                      pivots.strides[pivots.rank - 1], pivot);
       if (writes_info) writable<int32_t>(args[info_at])[at[2]] = info;
@@ -143,6 +145,8 @@ husk_status linear_solve(const Arguments& args) {
       args.check_size(kResult, args[kResult].rank - (vector || !left ? 1 : 2), n, "the matrix"));
   HUSK_TRY(copy_elements(args, kResult, kB));
   HUSK_TRY(factor(args, kLu, kPivots, kInfo, true, check));
+  Blocks blocks{};
+  HUSK_TRY(blocks.open(args));
   return visit_argument<Floats | Complexes>(args, kA, [&](auto tag) {
     using T = typename decltype(tag)::type;
     const husk_op_arg &pivots = args[kPivots], &result = args[kResult];
@@ -158,9 +162,9 @@ husk_status linear_solve(const Arguments& args) {
       const int32_t* order = data_of<int32_t>(pivots) + at[2];
       const int64_t stride = pivots.strides[pivots.rank - 1];
       if (left || vector)
-        solve_factored(lu, order, stride, x);
+        solve_factored(blocks, lu, order, stride, x);
       else
-        solve_factored_right(lu, order, stride, x);
+        solve_factored_right(blocks, lu, order, stride, x);
     });
   });
 }
@@ -208,11 +212,19 @@ husk_status linear_inverse(const Arguments& args) {
     return args.argument_error(kA, HUSK_UNSUPPORTED, "has more than 32768 rows");
   HUSK_TRY(copy_elements(args, kInverse, kA));
   int32_t failed_info = 0;
+  Blocks blocks{};
+  HUSK_TRY(blocks.open(args));
   HUSK_TRY(visit_argument<Floats | Complexes>(args, kA, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    int32_t* const order = static_cast<int32_t*>(args.scratch());
+    const auto order = reinterpret_cast<int32_t*>(static_cast<char*>(args.scratch()) +
+                                                  kProductScratch);
     each(batch_loop(args, kA, {kInverse, kInfo}), [&](const int64_t(&at)[2]) {
-      const int32_t info = invert(matrix_at<T>(args, kInverse, at[0]), order);
+      const Matrix<T> m = matrix_at<T>(args, kInverse, at[0]);
+      int32_t info = 0;
+      if constexpr (is_complex<T>)
+        info = invert(m, order);
+      else
+        info = Blocks::divides<T>(n) ? invert_by_blocks(blocks, m, order) : invert(m, order);
       writable<int32_t>(args[kInfo])[at[1]] = info;
       if (info) failed_info = info;
     });
@@ -234,11 +246,13 @@ husk_status linear_cholesky(const Arguments& args) {
   HUSK_TRY(check_numbers(args, kInfo, kSelf, HUSK_I32));
   HUSK_TRY(copy_elements(args, kL, kSelf));
   int32_t failed_info = 0;
+  Blocks blocks{};
+  HUSK_TRY(blocks.open(args));
   HUSK_TRY(visit_argument<Floats | Complexes>(args, kSelf, [&](auto tag) {
     using T = typename decltype(tag)::type;
     each(batch_loop(args, kSelf, {kL, kInfo}), [&](const int64_t(&at)[2]) {
       const Matrix<T> whole = matrix_at<T>(args, kL, at[0]), m = upper ? whole.transposed() : whole;
-      const int32_t info = factor_cholesky(m);
+      const int32_t info = factor_cholesky(blocks, m);
       writable<int32_t>(args[kInfo])[at[1]] = info;
       if (info) failed_info = info;
     });
@@ -266,14 +280,16 @@ husk_status linear_triangle(const Arguments& args) {
   HUSK_TRY(args.check_size(kOut, rank - (left ? 2 : 1), args[kSelf].sizes[rank - 1], "the matrix"));
   HUSK_TRY(copy_elements(args, kOut, kB));
   if (numel(args[kOut]) == 0) return HUSK_OK;
+  Blocks blocks{};
+  HUSK_TRY(blocks.open(args));
   return visit_argument<Floats | Complexes>(args, kSelf, [&](auto tag) {
     using T = typename decltype(tag)::type;
     each(batch_loop(args, kSelf, {kSelf, kOut}), [&](const int64_t(&at)[2]) {
       const Matrix<T> a = matrix_at<T>(args, kSelf, at[0]), x = matrix_at<T>(args, kOut, at[1]);
       if (left)
-        solve_triangle(a, x, upper, unit);
+        solve_triangle(blocks, a, x, upper, unit);
       else
-        solve_triangle(a.transposed(), x.transposed(), !upper, unit);
+        solve_triangle(blocks, a.transposed(), x.transposed(), !upper, unit);
     });
   });
 }

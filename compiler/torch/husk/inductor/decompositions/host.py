@@ -14,6 +14,7 @@ from . import (
   host_complex,
   linear_algebra,
   memory,
+  pads,
   pool,
   product,
   reduce,
@@ -41,12 +42,15 @@ def table() -> dict[Any, Callable[..., Any]]:
     **memory.table(),
     **pool.averages(),
     **hash.table(),
+    **pads.table(),
     aten.index_add.default: reduce.index_add_of_bf16,
     **host_complex.table(),
     aten.convolution.default: _of_ints(convolution.table()[aten.convolution.default]),
     aten._scaled_mm.default: product.scaled,
     **blocks.of_torchao(blocks.arithmetic),
-    aten._trilinear.default: _of_ints(product.table()[aten._trilinear.default]),
+    aten._trilinear.default: _first(
+      _of_ints(product.table()[aten._trilinear.default]), product.bilinear
+    ),
     **{op: _of_bytes(op) for op in resize.table()},
     **linear_algebra.exponentials(),
     aten.sum.default: _sum_of_bytes(aten.sum.default),
@@ -88,6 +92,16 @@ def _of_ints(decomposition: Callable[..., Any]) -> Callable[..., Any]:
     if x.is_floating_point() or x.is_complex():
       return NotImplemented
     return decomposition(x, *args, **kwargs)
+
+  return decomposed
+
+
+def _first(*decompositions: Callable[..., Any]) -> Callable[..., Any]:
+  """The first of several decompositions that takes the call."""
+
+  def decomposed(*args: Any, **kwargs: Any) -> Any:
+    results = (decomposition(*args, **kwargs) for decomposition in decompositions)
+    return next((one for one in results if one is not NotImplemented), NotImplemented)
 
   return decomposed
 

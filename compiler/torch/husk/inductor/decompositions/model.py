@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import Unsupported
 from .. import own_operators, torch_compat
 from ..layouts import order_in_memory
-from . import composites, internal, product, select, steps, vision
+from . import composites, internal, pads, product, select, steps, vision
 
 if TYPE_CHECKING:
   import torch
@@ -37,6 +37,7 @@ def table() -> dict[Any, Callable[..., Any]]:
     torch.ops.aten.tensor_split.tensor_indices_or_sections: _tensor_split,
     torch.ops.aten.grid_sampler.default: _grid_sampler,
     torch.ops.aten.take.default: select.take,
+    torch.ops.aten.pad.default: pads.circular,
     torch.ops.aten.histogramdd.default: _histogramdd,
     torch.ops.aten.pinverse.default: _pinv,
     torch.ops.aten.linalg_pinv.default: _pinv,

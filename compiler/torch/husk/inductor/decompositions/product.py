@@ -140,6 +140,24 @@ def _trilinear(
   return product.sum(list(sumdim), dtype=product.dtype) if sumdim else product
 
 
+def bilinear(
+  x: torch.Tensor, weight: torch.Tensor, y: torch.Tensor, *dims: Any, **more: Any
+) -> Any:
+  """The sum of products of three tensors that `torch.nn.functional.bilinear` asks for, as a product
+  of matrices, whose rows are multiplied by those of `y`."""
+  import torch
+
+  *expanded, summed = ([int(dim) for dim in each] for each in dims[:4])
+  if [*expanded, summed] != [[1, 3], [0], [1, 2], [2, 3]]:
+    return NotImplemented
+  if x.dtype not in (torch.float32, torch.float64):
+    return NotImplemented
+  features, first, second = weight.shape
+  columns = weight.permute(1, 0, 2).reshape(first, features * second)
+  rows = (x @ columns).reshape(x.shape[0], features, second)
+  return (rows * y.unsqueeze(1)).sum(-1)
+
+
 def _distance(difference: torch.Tensor, p: float) -> torch.Tensor:
   """The p-norms of the last dimension."""
   if p == 0:
