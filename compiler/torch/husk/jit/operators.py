@@ -31,8 +31,6 @@ def function(name: str, device: str, begun: waits.Begun) -> Callable[..., Any]:
   is_collective = waits.is_collective(name)
 
   def call(*values: Any) -> tuple[int | float, ...] | None:
-    if is_collective:
-      *values, is_waited_later = values
     args, kwargs = [], {}
     for argument, convert, value in zip(arguments, converters, values):
       value = convert(value)
@@ -40,15 +38,16 @@ def function(name: str, device: str, begun: waits.Begun) -> Callable[..., Any]:
         kwargs[argument.name] = value
       else:
         args.append(value)
-    outputs = values[len(arguments) :]
+    rest = values[len(arguments) :]
     with torch.no_grad():
       if is_collective:
+        *outputs, is_waited_later = rest
         for one in _begin(op, args, kwargs, outputs):
           begun.add(one) if is_waited_later else one.wait()
         return None
       returned = op(*args, **kwargs)
       if not writes_results:
-        return _store(op, returned, iter(outputs))
+        return _store(op, returned, iter(rest))
     return None
 
   return call
