@@ -3,7 +3,7 @@ happens to the other ranks if one fails.
 
 python3 tests/gpu/several.py [--device cuda|cpu] [--ranks 2] [--one-machine | --without-nccl]
                              [PART...]
-PART: values, groups, times, failures; all of them by default
+PART: values, groups, times, failures, overlap; all of them by default
 
 Each rank is a process. Values are compared with those of torch.distributed (NCCL, or gloo on the
 CPU); sums of floats of two ranks are exact, so all must be equal. An all-reduce with a residual is
@@ -372,14 +372,19 @@ def groups(rank, options, port, folder):
   sys.exit(wrong > 0 or (refused > 0 and not options.without_nccl))
 
 
+def synchronize():
+  if torch.cuda.is_initialized():
+    torch.cuda.synchronize()
+
+
 def median(call, count=30):
   found = []
   for _ in range(count):
     dist.barrier()
-    torch.cuda.synchronize()
+    synchronize()
     begin = time.perf_counter()
     call()
-    torch.cuda.synchronize()
+    synchronize()
     found.append(time.perf_counter() - begin)
   return sorted(found)[count // 2]
 
@@ -459,6 +464,146 @@ def times(rank, options, port, folder):
   del program, session, engine
   dist.barrier()
   dist.destroy_process_group()
+
+
+# The functions of `overlap`: whether they have an all-reduce, products, and products that wait for
+# the all-reduce.
+OVERLAPS = {
+  "nothing": (False, False, False),
+  "reduce": (True, False, False),
+  "work": (False, True, False),
+  "both": (True, True, False),
+  "after": (True, True, True),
+}
+PIECE = 256  # bytes of the result of an all-reduce that a program returns
+
+
+def overlapping(device, ranks, rank, dtype, count, width, products):
+  """A file with the functions of OVERLAPS: an all-reduce of `count` elements of x, and a chain of
+  products of a and w, matrices of `width` rows and columns. Operands are copied to memory of the
+  program first, since a graph has no large operands in memory of the caller."""
+  everyone = ", ".join(map(str, range(ranks)))
+  itemsize = DTYPES[dtype].itemsize
+  square = width * width * itemsize
+  target = 'gpu cuda "sm_90a"' if device == "cuda" else 'gpu host "x86-64"'
+  lines = ["hir 1", f'world {ranks} rank {rank} set "{"a" * 64}"', f"target {target}"]
+
+  def matrix(access, name):
+    return f"{access} tensor {name} {dtype} [{width}, {width}] [{width}, 1]"
+
+  def vector(access, name):
+    return f"{access} tensor {name} {dtype} [{count}] [1]"
+
+  for name, (reduces, multiplies, waits) in OVERLAPS.items():
+    sizes = {"t": count * itemsize, "r": count * itemsize, "v": square, "p0": square, "p1": square}
+    steps = ["copy (write t, read x)", "copy (write p0, read a)", "copy (write v, read w)"]
+    if reduces:
+      steps.append(
+        f'extern "husk::all_reduce" ({vector("read", "t")}, "sum", [{everyone}], '
+        f"{vector('write', 'r')}, write tensor order u8 [1] [1])"
+      )
+    if waits:
+      steps.append(f"copy (write p0[0, {PIECE}], read r[0, {PIECE}])")
+    for number in range(products if multiplies else 0):
+      one, other = (matrix("read", f"p{number % 2}"), matrix("write", f"p{1 - number % 2}"))
+      steps.append(
+        f'extern "husk::matmul" ({one}, {matrix("read", "v")}, none, 1.0, 0.0, false, {other}, '
+        "write tensor space u8 [33554432] [1])"
+        if device == "cuda"
+        else f'extern "aten::mm.out" ({one}, {matrix("read", "v")}, {other})'
+      )
+    last = f"p{products % 2}" if multiplies else "p0"
+    steps.append(f"copy (write y, read {'r' if reduces else 't'}[0, {PIECE}])")
+    steps.append(f"copy (write z, read {last})")
+    piece = PIECE // itemsize
+    lines += [
+      f"function {name} {{",
+      f"  input x tensor {dtype} [{count}]",
+      f"  input a tensor {dtype} [{width}, {width}]",
+      f"  input w tensor {dtype} [{width}, {width}]",
+      f"  output y tensor {dtype} rank 1",
+      f"  output z tensor {dtype} rank 2",
+      "  variant gpu {",
+      f"    buffer x of input bytes {count * itemsize} align {itemsize}",
+      *(f"    buffer {one} of input bytes {square} align {itemsize}" for one in "aw"),
+      f"    buffer y of output bytes {PIECE} align {itemsize}",
+      f"    buffer z of output bytes {square} align {itemsize}",
+      *(f"    buffer {one} bytes {size} align 256" for one, size in sizes.items()),
+      "    buffer order bytes 1",
+      "    buffer space bytes 33554432 align 256",
+      *(f"    {step}" for step in steps),
+      f"    return (tensor y {dtype} [{piece}] [1], "
+      f"tensor z {dtype} [{width}, {width}] [{width}, 1])",
+      "  }",
+      "}",
+    ]
+  return "\n".join(lines) + "\n"
+
+
+def graph_of_torch(x, a, w, products):
+  """The same by torch: a graph whose products run while NCCL's stream reduces."""
+  y = x.clone()
+  dist.all_reduce(y)
+  torch.cuda.synchronize()
+  graph = torch.cuda.CUDAGraph()
+  with torch.cuda.graph(graph):
+    y.copy_(x)
+    p, v = a.clone(), w.clone()
+    reduced = dist.all_reduce(y, async_op=True)
+    for _ in range(products):
+      p = p @ v
+    reduced.wait()
+  return graph
+
+
+def overlap(rank, options, port, folder):
+  device = begin(rank, options, port)
+  engine = engine_of(rank, options, device)
+  dtype = "bf16" if options.device == "cuda" else "f32"
+  kind, width, products = DTYPES[dtype], options.width, options.products
+  count = max(options.overlap_bytes // kind.itemsize, PIECE // kind.itemsize)
+  file = compile_text(
+    folder,
+    f"overlap.rank{rank}",
+    overlapping(options.device, options.ranks, rank, dtype, count, width, products),
+  )
+  program = husk.load(file, engine=engine)
+  x = numbers(kind, count, rank, device)
+  generator = torch.Generator().manual_seed(rank)
+  a, w = (torch.randn(width, width, generator=generator) / width**0.5 for _ in range(2))
+  a, w = (one.to(device, kind) for one in (a, w))
+  product = a
+  for _ in range(products):
+    product = product @ w
+  summed = sum(numbers(kind, count, other, device) for other in range(options.ranks))
+  piece = PIECE // kind.itemsize
+  good, found = True, {}
+  session = program.session()
+  for index, (name, (reduces, multiplies, waits)) in enumerate(OVERLAPS.items()):
+    function = session.functions[name]
+    y, z = function(x, a, w)
+    good &= torch.equal(y, (summed if reduces else x)[:piece])
+    if not waits:
+      torch.testing.assert_close(z, product if multiplies else a, rtol=0.05, atol=0.02)
+    found[name] = median(functools.partial(function, x, a, w))
+    good &= options.device == "cpu" or session.stats(index)["runs_as_graph"] > 0
+  lines = [f"overlap: {name}: {took * 1e6:.1f} us" for name, took in found.items()]
+  apart = min(found["reduce"], found["work"]) - found["nothing"]
+  hidden = found["reduce"] + found["work"] - found["nothing"] - found["both"]
+  lines.append(
+    f"overlap: {dtype}, {count * kind.itemsize} bytes, {products} products of {width}: hidden "
+    f"{hidden / apart:.2f} of the shorter one, both / after {found['both'] / found['after']:.3f}"
+  )
+  if options.device == "cuda":
+    graph = graph_of_torch(x, a, w, products)
+    lines.append(f"overlap: torch's graph of both: {median(graph.replay) * 1e6:.1f} us")
+    del graph
+  if rank == 0:
+    print("\n".join(lines), flush=True)
+  del program, session, function, engine
+  dist.barrier()
+  dist.destroy_process_group()
+  sys.exit(not good)
 
 
 def expect_error(rank, what, call, words=""):
@@ -563,7 +708,13 @@ def failures(rank, options, port, folder):
   os._exit(0 if good else 1)
 
 
-PARTS = {"values": values, "groups": groups, "times": times, "failures": failures}
+PARTS = {
+  "values": values,
+  "groups": groups,
+  "times": times,
+  "failures": failures,
+  "overlap": overlap,
+}
 
 
 def main():
@@ -573,6 +724,9 @@ def main():
   parser.add_argument("--one-machine", action="store_true")
   parser.add_argument("--without-nccl", action="store_true")
   parser.add_argument("--bytes", type=int, default=1 << 28, help="the largest tensor")
+  parser.add_argument("--overlap-bytes", type=int, default=1 << 26, help="of the all-reduce")
+  parser.add_argument("--products", type=int, default=4)
+  parser.add_argument("--width", type=int, default=4096, help="of the products")
   parser.add_argument("parts", nargs="*", default=list(PARTS))
   options = parser.parse_args()
   start = mp.get_context("spawn")

@@ -273,6 +273,8 @@ class Between : public FakeTest, public testing::WithParamInterface<bool> {
  protected:
   void exchange_between_kernels(const std::string& text, const std::array<float, 3>& y,
                                 uint64_t programmatic_edges);
+  void on_four_ranks(std::string text, const std::array<float, 3>& y, uint64_t programmatic_edges,
+                     uint64_t nodes);
 };
 
 TEST_P(Between, ExchangesLieBetweenKernels) {
@@ -313,8 +315,10 @@ void Between::exchange_between_kernels(const std::string& text, const std::array
   EXPECT_EQ(fake.fake_live_objects(), 0u);
 }
 
-// Two pairs of four ranks, of which each computes what two ranks alone do.
-TEST_P(Between, ExchangesOfSomeRanksLieBetweenKernels) {
+// Runs a text on four ranks, with the pair of the rank in place of "PAIR". `nodes` are those that
+// are added with programmatic edges.
+void Between::on_four_ranks(std::string text, const std::array<float, 3>& y,
+                            uint64_t programmatic_edges, uint64_t nodes) {
   setenv("FAKE_PEERS", GetParam() ? "1" : "0", 1);
   husk_group_id id;
   husk_error error = {};
@@ -326,27 +330,78 @@ TEST_P(Between, ExchangesOfSomeRanksLieBetweenKernels) {
     if (children.back() == 0) number = other;
   }
   {
-    std::string text = kBetweenKernels;
     text.replace(text.find("world 2"), 7, "world 4");
-    text.replace(text.find("[0, 1]"), 6, number % 2 == 0 ? "[0, 2]" : "[1, 3]");
+    text.replace(text.find("PAIR"), 4, number % 2 == 0 ? "[0, 2]" : "[1, 3]");
     Rank rank(number, id, HUSK_MODE_GRAPH, text, 4);
     ASSERT_NE(rank.session, nullptr) << rank.error.text;
     for (uint32_t run = 0; run < 5; ++run) {
-      fake.fake_schedule(run + 1, 30);
+      fake.fake_schedule(5 * number + run + 1, 30);
       EXPECT_EQ(rank.run(true), HUSK_OK) << rank.error.text;
-      EXPECT_EQ(rank.y, (std::array<float, 3>{2.5f, 3, 3.5f}));
+      EXPECT_EQ(rank.y, y);
     }
     EXPECT_EQ(rank.wait(), HUSK_OK) << rank.error.text;
     husk_session_stats stats = HUSK_SESSION_STATS_INIT;
     EXPECT_EQ(husk_session_stats_get(rank.session, 0, &stats, &rank.error), HUSK_OK);
     EXPECT_EQ(stats.runs_as_graph, 5u);
-    EXPECT_EQ(stats.programmatic_edges, 2u);
-    EXPECT_EQ(fake.fake_calls("cuGraphAddNode"), GetParam() ? 2u : 0u);
+    EXPECT_EQ(stats.programmatic_edges, programmatic_edges);
+    EXPECT_EQ(fake.fake_calls("cuGraphAddNode"), nodes);
   }
   unsetenv("FAKE_PEERS");
   if (number > 0) end_of(0);
   for (const pid_t child : children) end_of(child);
   EXPECT_EQ(fake.fake_live_objects(), 0u);
+}
+
+// Two pairs of four ranks, of which each computes what two ranks alone do.
+TEST_P(Between, ExchangesOfSomeRanksLieBetweenKernels) {
+  std::string text = kBetweenKernels;
+  text.replace(text.find("[0, 1]"), 6, "PAIR");
+  on_four_ranks(text, {2.5f, 3, 3.5f}, 2, GetParam() ? 2 : 0);
+}
+
+// Collectives of four ranks, of a pair, and of four ranks again, with kernels beside each. In
+// another order than that of the other ranks they would never end.
+//
+// y = (4 (x / 2 + 2) - 2 (x / 2 + 1)) - 4 (x / 2 + 3)
+constexpr char kSeveralGroups[] =
+    R"(kernel join kernels "join" (ptr, ptr, ptr, i32) block 128 1 1 pdl_wait_first
+function sum {
+  input x tensor f32 [1..1000]
+  output y tensor f32 rank 1
+  variant gpu {
+    let n = size(x, 0)
+    buffer x of input bytes mul(n, 4)
+    buffer y of output bytes mul(n, 4)
+    buffer s bytes mul(n, 4) align 256
+    buffer t bytes mul(n, 4) align 256
+    buffer u bytes mul(n, 4) align 256
+    buffer v bytes mul(n, 4) align 256
+    buffer w bytes mul(n, 4) align 256
+    buffer q bytes mul(n, 4) align 256
+    buffer d bytes mul(n, 4) align 256
+    buffer order bytes 1
+    launch shift grid (8, 1, 1) (read x, write s, 2, n)
+    extern "husk::all_reduce" (read tensor s f32 [n] [1], "sum", [0, 1, 2, 3],
+      write tensor t f32 [n] [1], write tensor order u8 [1] [1])
+    launch shift grid (8, 1, 1) (read x, write u, 1, n)
+    extern "husk::all_reduce" (read tensor u f32 [n] [1], "sum", PAIR,
+      write tensor v f32 [n] [1], write tensor order u8 [1] [1])
+    launch shift grid (8, 1, 1) (read x, write w, 3, n)
+    extern "husk::all_reduce" (read tensor w f32 [n] [1], "sum", [0, 1, 2, 3],
+      write tensor q f32 [n] [1], write tensor order u8 [1] [1])
+    launch join grid (8, 1, 1) (read t, read v, write d, n)
+    launch join grid (8, 1, 1) (read d, read q, write y, n)
+    return (tensor y f32 [n] [1])
+  }
+}
+)";
+
+// The edges: each collective waits for a kernel and for the collective before it, two kernels join
+// the results.
+TEST_P(Between, CollectivesOfSeveralGroupsKeepOneOrder) {
+  std::string text = kBetweenKernels;
+  text.replace(text.find("function sum"), std::string::npos, kSeveralGroups);
+  on_four_ranks(text, {-7, -8, -9}, 8, GetParam() ? 5 : 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(, Between, testing::Bool(),

@@ -31,6 +31,7 @@ struct Fake {
   CONTROL(fake_live_objects)        \
   CONTROL(fake_schedule)            \
   CONTROL(fake_queue)               \
+  CONTROL(fake_queue_endless)       \
   CONTROL(fake_set_integrated)
 // clang-format on
 #define CONTROL(name) decltype(&::name) name = nullptr;

@@ -63,6 +63,12 @@ struct Program {
   const husk_op& op_of(const Code& code, const fb::Instruction& step) const {
     return ops[code.device_of(step)][step.a()];
   }
+  // Whether a step calls an op that may wait for the work before it by itself, as collectives do.
+  bool may_wait_first(const Code& code, uint32_t step) const {
+    const fb::Instruction& op = code.steps[step];
+    return static_cast<Step>(op.op()) == Step::op_extern &&
+           (op_of(code, op).flags & HUSK_OP_WAITS_FIRST) != 0;
+  }
   // Reads and verifies the artifact, after the container was mapped or borrowed, and makes it ready
   // to run.
   Status load(husk_error* error);

@@ -321,9 +321,7 @@ Status Graph::Builder::add_steps(uint32_t segment, husk_error* error) {
 
 // Whether a step is a launch, or a call that the port may make one.
 bool Graph::Builder::is_kernel(uint32_t step) const {
-  const Step kind = kind_of(code_, step);
-  return kind == Step::op_launch ||
-         (kind == Step::op_extern && op_of(step).flags & HUSK_OP_WAITS_FIRST);
+  return kind_of(code_, step) == Step::op_launch || session_.program->may_wait_first(code_, step);
 }
 
 bool Graph::Builder::waits_first(uint32_t step) const {

@@ -70,9 +70,26 @@ Status MemoryPlan::prepare_parallel(husk_error* error) {
   Dependences dependences;
   HUSK_TRY(dependences.build(*code_, accesses, nullptr, allocator, error));
   if (dependences.is_chain) return Status::ok;
+  extend_over_collectives(dependences);
   HUSK_TRY(tight_offsets_.allocate(allocator, blocks.size(), error));
   return find_shareable(dependences, accesses, block_of.data(), blocks.size(), allocator,
                         &shareable, error);
+}
+
+// A collective waits for other ranks, and the steps up to its first reader run meanwhile. So its
+// blocks are live until then, in any plan: a step that got their memory would wait for it. Another
+// collective comes after it in any case and ends nothing.
+void MemoryPlan::extend_over_collectives(const Dependences& dependences) {
+  const Program& program = *session_->program;
+  for (const Access& access : accesses) {
+    const uint32_t block = block_of[access.buffer];
+    if (block == kNone || !program.may_wait_first(*code_, access.step)) continue;
+    uint32_t last = access.step;
+    while (last + 1 < code_->steps.size && (program.may_wait_first(*code_, last + 1) ||
+                                            !dependences.ancestors.test(last + 1, access.step)))
+      ++last;
+    if (blocks[block].last < last) blocks[block].last = last;
+  }
 }
 
 // Returns whether all buffers that the first prologue sizes fit below the limit at their largest

@@ -82,6 +82,7 @@ struct MemoryPlan {
   void place_blocks();
   Status place_on_demand(uint32_t segment, Device device, husk_error* error);
   Status prepare_parallel(husk_error* error);
+  void extend_over_collectives(const Dependences& dependences);
   bool plan_at_bounds();
   bool plan_parallel();
   Status check_size(uint32_t buffer, const Block& block, husk_error* error) const;

@@ -6,10 +6,12 @@ operators and compares their results and gradients with eager mode.
 import copy
 import sys
 import time
+from unittest import mock
 
 import torch
 import torch.distributed as dist
 import two_ranks
+from husk.jit import waits as waits_of_jit
 from husk.jit.backend import backend
 from torch import nn
 from torch.distributed import _functional_collectives as functional
@@ -112,6 +114,48 @@ def check_passes(rank):
   torch.testing.assert_close(compiled(x), several(x))
 
 
+@torch.library.custom_op("ranks::between", mutates_args=())
+def between(x: torch.Tensor) -> torch.Tensor:
+  """A step between the begin of a collective and the wait for it."""
+  EVENTS.append("between")
+  return x * 3
+
+
+EVENTS = []
+between.register_fake(torch.empty_like)
+
+
+def overlapped(x):
+  """Begins three collectives before other work, and waits for them behind it."""
+  ops, group = torch.ops._c10d_functional, dist.group.WORLD.group_name
+  summed = ops.all_reduce(x + 1, "sum", group)
+  gathered = ops.all_gather_into_tensor(x * 2, 2, group)
+  moved = ops.all_to_all_single(x - 1, [2, 2], [2, 2], group)
+  middle = between(x)
+  return [*map(ops.wait_tensor, (summed, gathered, moved)), middle]
+
+
+def check_overlap():
+  """Other steps of a program run between the begin of a collective and the wait for it."""
+  x = torch.arange(8.0).reshape(4, 2) + dist.get_rank()
+  options = {"reorder_for_peak_memory": False, "reorder_for_locality": False}
+  compiled = torch.compile(overlapped, backend=backend, fullgraph=True, options=options)
+  wanted = overlapped(x)
+  add, wait = waits_of_jit.Begun.add, waits_of_jit.Result.wait
+  with (
+    mock.patch.object(
+      waits_of_jit.Begun, "add", lambda *args: EVENTS.append("begin") or add(*args)
+    ),
+    mock.patch.object(
+      waits_of_jit.Result, "wait", lambda self: EVENTS.append("wait") or wait(self)
+    ),
+  ):
+    for _ in range(2):
+      EVENTS.clear()
+      torch.testing.assert_close(compiled(x), wanted)
+      assert EVENTS == ["begin"] * 3 + ["between"] + ["wait"] * 3, EVENTS
+
+
 def check_training(mesh):
   torch.manual_seed(0)
   eager = Mlp()
@@ -141,6 +185,7 @@ def main():
   check_waits(rank)
   check_gradients(rank)
   check_passes(rank)
+  check_overlap()
   check_training(init_device_mesh("cpu", (2,)))
   dist.destroy_process_group()
   two_ranks.end("equal")

@@ -21,7 +21,7 @@ try:
   import gpu_graphs
   from gpu_graphs import H200, on_gpu, refusal
   from husk import compiled as save
-  from husk.jit import backend, module, operators, recording, regions, saved, sections
+  from husk.jit import backend, module, operators, recording, regions, saved, sections, waits
 except ImportError as error:
   pytest.skip(str(error), allow_module_level=True)
 pytest.importorskip("triton")
@@ -246,7 +246,7 @@ def test_kernels_are_measured_if_inductor_would_measure_them(name):
 
 
 def test_operators_make_tensors_on_the_device_of_the_program():
-  call = operators.function("aten::randperm", "meta")
+  call = operators.function("aten::randperm", "meta", waits.Begun())
   seen = []
 
   class Output:

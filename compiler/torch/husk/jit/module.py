@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..runtime.errors import NeedsResizeError
 from ..runtime.program import Program, Session
 from ..runtime.program import load as load_program
-from . import sections
+from . import sections, waits
 from .operators import function
 
 if TYPE_CHECKING:
@@ -70,11 +70,15 @@ def load(
   it writes tensors on the CPU."""
   import torch
 
-  ops = {name: function(name, device) for name in operators}
+  begun = waits.Begun()
+  ops = {name: function(name, device, begun) for name in operators}
   artifact = sections.artifact(path)
+  program: Callable[..., Any]
   if device == "cpu":
-    return load_program(artifact, ops=ops, threads=torch.get_num_threads())
-  return OnGpu(load_program(artifact, device, ops=ops), device, mode, read, writes)
+    program = load_program(artifact, ops=ops, threads=torch.get_num_threads())
+  else:
+    program = OnGpu(load_program(artifact, device, ops=ops), device, mode, read, writes)
+  return begun.guard(program) if any(map(waits.is_collective, operators)) else program
 
 
 class Arena:

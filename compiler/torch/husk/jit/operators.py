@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import hir
 from ..lower.extern import overload
+from . import waits
 
 if TYPE_CHECKING:
   import torch
 
 
-def function(name: str, device: str) -> Callable[..., Any]:
+def function(name: str, device: str, begun: waits.Begun) -> Callable[..., Any]:
   """What libhusk calls for the operator `name`: a function of all arguments of the schema, which
-  are followed by the tensors that get the results. `device` is where the program runs."""
+  are followed by the tensors that get the results. `device` is where the program runs, `begun` are
+  the collectives for which a later step waits."""
   import torch
 
+  if waits.is_wait(name):
+    # Behind the argument of the schema are those of `waits.pair`, for the memory alone. What has
+    # begun outside of the program was waited for before it ran (`module.wait`).
+    return lambda value, *memory: begun.wait(*_flat([value]))
   op = overload(name)
   arguments = op._schema.arguments
   converters = [_converter(name, argument, torch.device(device)) for argument in arguments]
   writes_results = any(argument.is_out for argument in arguments)
-  is_collective = name.startswith("_c10d_functional::")
-  if name in ("_c10d_functional::wait_tensor", "_c10d_functional::wait_tensors"):
-    # The call that it waits for has waited, or `module.wait` did before the program ran.
-    return lambda *values: None
+  is_collective = waits.is_collective(name)
 
   def call(*values: Any) -> tuple[int | float, ...] | None:
     args, kwargs = [], {}
@@ -35,23 +38,45 @@ def function(name: str, device: str) -> Callable[..., Any]:
         kwargs[argument.name] = value
       else:
         args.append(value)
+    rest = values[len(arguments) :]
     with torch.no_grad():
-      returned = op(*args, **kwargs)
       if is_collective:
-        _wait(returned)
+        *outputs, is_waited_later = rest
+        for one in _begin(op, args, kwargs, outputs):
+          begun.add(one) if is_waited_later else one.wait()
+        return None
+      returned = op(*args, **kwargs)
       if not writes_results:
-        return _store(op, returned, iter(values[len(arguments) :]))
+        return _store(op, returned, iter(rest))
     return None
 
   return call
 
 
-def _wait(returned: Any) -> None:
-  """Waits for a collective operator: on a GPU its stream does. PyTorch finds what to wait for by
-  the tensor that was returned, and a later step has another one of the same memory."""
-  wait = overload("_c10d_functional::wait_tensor")
-  for tensor in returned if isinstance(returned, (list, tuple)) else [returned]:
-    wait(tensor)
+# Collectives whose results another operator writes where they belong.
+_INTO = {
+  "_c10d_functional::all_gather_into_tensor": "_c10d_functional::all_gather_into_tensor_out",
+  "_c10d_functional::reduce_scatter_tensor": "_c10d_functional::reduce_scatter_tensor_out",
+}
+
+
+def _begin(
+  op: Any, args: list[Any], kwargs: dict[str, Any], outputs: Sequence[Any]
+) -> list[waits.Result]:
+  """Begins a collective, which writes an argument, or has results that go to `outputs`."""
+  into = _INTO.get(op._schema.name)
+  if into is not None and outputs[0].is_contiguous():
+    op, kwargs, outputs = overload(into), {**kwargs, "out": outputs[0]}, []
+  returned = _flat([op(*args, **kwargs)])
+  targets = _flat(outputs) or returned
+  return [waits.Result(one, target) for one, target in zip(returned, targets, strict=True)]
+
+
+def _flat(values: Iterable[Any]) -> list[Any]:
+  """Values, and those in lists among them."""
+  return [
+    one for value in values for one in (value if isinstance(value, (list, tuple)) else [value])
+  ]
 
 
 def _store(op: Any, returned: Any, outputs: Iterator[Any]) -> tuple[int | float, ...] | None:

@@ -28,7 +28,7 @@ from ..program.constants import Places
 from ..program.signature import Signature, limits
 from ..program.values import Input
 from ..version import VERSION
-from . import beside, outputs, sections
+from . import beside, outputs, sections, waits
 
 
 class Constants(Places):
@@ -102,6 +102,7 @@ class Writer:
     returned = outputs.write(body, self.kept)
     writes = inputs.writes or returned.on_host
     body.statements[:0] = [hir.Declare(buffer) for _, buffer in constants.rows.values()]
+    waits.pair(body.statements)
     self.kernels.note_statements(body.statements)
     self.kernels.finish()
     program = hir.Program(f"husk {VERSION}, torch {torch_compat.torch_version()}")
