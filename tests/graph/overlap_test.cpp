@@ -123,7 +123,7 @@ class Overlap : public FakeTest {
   // A program with its tensors and the op.
   struct Machine {
     Machine(const Fake& driver, const std::string& text, int32_t mode, int32_t percent = 0)
-        : exchanges{&driver} {
+        : exchanges{&driver, false, {}} {
       options.mode = mode;
       options.parallel_memory_percent = percent;
       m = std::make_unique<LoadedProgram>(text, &options, nullptr,

@@ -2,6 +2,7 @@
 by Triton's interpreter."""
 
 import json
+import math
 
 import husk
 import pytest
@@ -317,3 +318,14 @@ def test_a_model_without_a_computation_is_refused(tmp_path):
 
   with pytest.raises(husk.Unsupported, match="a model without a computation"):
     husk.write(Sizes(), (torch.ones(3),), tmp_path, targets=["cuda:h200"])
+
+
+def largest_with_one(self, x):
+  return torch.cat([x.clamp(min=0).reshape(-1), x.new_ones(1)]).amax()
+
+
+# The sizes of rows that a kernel reads without a loop.
+@pytest.mark.parametrize("shape", [(2, 2), (1, 3), (2, 1)])
+def test_an_element_of_a_view_is_at_a_number(tmp_path, shape):
+  x = torch.arange(math.prod(shape)).reshape(shape)
+  check(largest_with_one, (x,), tmp_path, others=[(-x,)])

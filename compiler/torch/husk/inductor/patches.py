@@ -74,6 +74,7 @@ def husk_lines(
     (ir.ExternKernel, "process_kernel", process),
     (ir.View, "_dynamic_reshape_indexer", reshaped),
     (triton.TritonSymbols, "get_block_shape", shape),
+    (triton.TritonKernel, "load", _of_numbers(triton.TritonKernel.load)),
     (SymPyValueRangeAnalysis, "eq", staticmethod(_of_booleans_too(SymPyValueRangeAnalysis.eq))),
     (bounds.ValueRangeAnalysis, "truncdiv", classmethod(_of_ints(quotient))),
     *(
@@ -302,6 +303,20 @@ def _of_blocks_alone(block_shape: Callable[..., Any]) -> Callable[..., Any]:
     return block_shape(cls, sum(blocks, start=sympy.Integer(0)))
 
   return of_blocks_alone
+
+
+def _of_numbers(load: Callable[..., Any]) -> Callable[..., Any]:
+  """Makes `TritonKernel.load` take an index without symbols for a number. Where a place of a row of
+  few elements is given, torch 2.11 keeps quotients and remainders of it, and writes these as SymPy
+  does, which no kernel has."""
+  from torch.utils._sympy.functions import Identity
+
+  def of_numbers(self: InductorObject, name: str, index: Any) -> Any:
+    if not index.free_symbols:
+      index = index.replace(Identity, lambda number: number)
+    return load(self, name, index)
+
+  return of_numbers
 
 
 def _in_the_same_order(recompute: Callable[..., None]) -> Callable[..., None]:

@@ -527,6 +527,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
       "knows rows of scans that several blocks share (patches.py)",
       of="TritonSymbols",
     ),
+    replaces("load", "indices without symbols are numbers (patches.py)", of="TritonKernel"),
     replaces(
       "_print_IntTrueDiv _helper_sqrt",
       "quotients and roots in float64 (float64.py)",
