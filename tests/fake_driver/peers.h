@@ -12,8 +12,8 @@ bool has_peers();
 constexpr uint32_t kExchangeParams[] = {
     8, 8, 8, 64, 8, 8, 8, 8, 4, 4, 4, 4, 4, 4, 4, 4, FAKE_PARAMS_END};
 
-// Makes a task of a launch of such a kernel: it writes to the other ranks, and then it waits for what
-// they write, without end if they do not.
+// Makes a task of a launch of such a kernel: it writes to the other ranks, and then it waits for
+// what they write, without end if they do not.
 void fill_exchange(const Call& call, const Launch& launch, Task* task);
 
 }  // namespace fake

@@ -1,5 +1,8 @@
 // Files for several ranks, each of which an engine of its own opens on the host.
+#include <cstring>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <string>
 #include <thread>
 #include <vector>
@@ -58,6 +61,26 @@ TEST(World, EnginesOfOneProcessRunTheirFiles) {
       EXPECT_EQ(y.as<float>()[0], 3.0f);
       EXPECT_EQ(y.as<float>()[3], 8.0f);
     }
+  });
+}
+
+// golden/ranks_0_7.husk has both ranks, golden/ranks_0_7.rank0.hir and .rank1.hir, in format 0.7.
+TEST(World, AFileOfAllRanksRunsInLaterVersions) {
+  std::ifstream stream(HUSK_SOURCE "/tests/runtime/golden/ranks_0_7.husk", std::ios::binary);
+  const std::vector<uint8_t> file{std::istreambuf_iterator<char>(stream),
+                                  std::istreambuf_iterator<char>()};
+  ASSERT_EQ(file.size(), 20484u);
+  ASSERT_EQ(file[10], 7) << "the minor version";
+  const husk_group_id id = new_id();
+  on_two_threads([&](uint32_t rank) {
+    Machine m(file, options_of(rank, &id));
+    ASSERT_NE(m.session, nullptr) << m.error.text;
+    float data[4] = {1.0f + static_cast<float>(rank), 2, 3, 4};
+    Tensor x(HUSK_F32, {4}, data), y(HUSK_F32, {4}), z(HUSK_F32, {2});
+    ASSERT_EQ(m.run({x.value()}, {y.value(), z.value()}), HUSK_OK) << m.error.text;
+    const float sums[4] = {3 + 1, 4 + 2, 6 + 3, 8 + 4}, shards[2] = {10, 20};
+    EXPECT_EQ(std::memcmp(y.as<float>(), sums, sizeof sums), 0);
+    EXPECT_EQ(std::memcmp(z.as<float>(), shards, sizeof shards), 0);
   });
 }
 

@@ -412,8 +412,8 @@ def above_the_line(rows: list[dict[str, Any]]) -> Iterator[str]:
   base, kernel, operation, parameter = solution[:, 0].tolist()
   within = sum(ratio <= 1.5 for ratio in ratios)
   yield (
-    f"{base:.2f} s, {kernel:.3f} s a kernel, {operation:.4f} s an operation and {parameter:.4f} s a "
-    f"million of parameters: {within} of {len(rows)} take at most 1.5 times as long"
+    f"{base:.2f} s, {kernel:.3f} s a kernel, {operation:.4f} s an operation and {parameter:.4f} s "
+    f"a million of parameters: {within} of {len(rows)} take at most 1.5 times as long"
   )
   largest = sorted(zip(ratios, rows), key=lambda pair: -pair[0])[:5]
   yield "  " + ", ".join(f"{one['name']} {ratio:.2f}" for ratio, one in largest)

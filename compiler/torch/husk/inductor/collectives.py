@@ -42,9 +42,9 @@ LEFT_OUT = {name: frozenset({_AFTER, RESIDUAL, "size", "dtype", "device"}) for n
 # The reductions that operators of all targets compute.
 _REDUCTIONS = frozenset({"avg", "max", "min", "product", "sum"})
 # The most bytes of an all-reduce with a residual of more than two ranks, times the other ranks: so
-# much the port for CUDA exchanges by its own kernel (ports/cuda/ops/peers.cpp), whose last step adds
-# the residual. The residual of a larger one would be one more pass over the tensor, behind NCCL's.
-# What two ranks exchange goes through kernels of the port, whatever its size.
+# much the port for CUDA exchanges by its own kernel (ports/cuda/ops/peers.cpp), whose last step
+# adds the residual. The residual of a larger one would be one more pass over the tensor, behind
+# NCCL's. What two ranks exchange goes through kernels of the port, whatever its size.
 _MOST_BYTES = 1 << 20
 
 

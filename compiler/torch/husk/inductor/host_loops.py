@@ -188,11 +188,15 @@ def _whole_vectors() -> dict[str, Callable[..., str]]:
 
   of_floats, product = CppVecOverrides.floordiv, CppVecOverrides.mul
 
+  def kernel() -> InductorObject:
+    """The CppVecKernel that is written now."""
+    return V.kernel
+
   def is_mask(x: Any, condition: str) -> str:
-    return f"{V.kernel._get_mask_type(x.dtype)}({condition})"
+    return f"{kernel()._get_mask_type(x.dtype)}({condition})"
 
   def quotients(a: Any, b: Any, floor: str) -> str:
-    lanes = cexpr_index(V.kernel.num_elems)
+    lanes = cexpr_index(kernel().num_elems)
     return f"husk_kernels::quotients<{floor}>({a}, {b}, {lanes})"
 
   def floordiv(a: Any, b: Any) -> str:

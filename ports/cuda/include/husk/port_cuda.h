@@ -75,9 +75,9 @@ typedef struct husk_cuda_options {
    * communicator. */
   void* nccl_comm;
   /** 1: ranks never exchange tensors through memory of each other's. By default they do so in
-   * kernels of the port's own, if there are at most eight of them on one machine whose devices reach
-   * each other's memory: two ranks with tensors of any size, more with those of up to 1 MiB. This
-   * takes 4 MiB of a device for each rank, and 16 MiB more if there are two. Of all ranks of a
+   * kernels of the port's own, if there are at most eight of them on one machine whose devices
+   * reach each other's memory: two ranks with tensors of any size, more with those of up to 1 MiB.
+   * This takes 4 MiB of a device for each rank, and 16 MiB more if there are two. Of all ranks of a
    * group, each has the same value. */
   int32_t no_peer_memory;
   /** 1, for husk_group_id_create: all ranks of the group are on one machine. They meet without NCCL
