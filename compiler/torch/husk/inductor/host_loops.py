@@ -206,14 +206,20 @@ def _whole_vectors() -> dict[str, Callable[..., str]]:
     is_byte = a.dtype in (torch.int8, torch.uint8) and b.dtype == a.dtype
     return f"husk_kernels::byte_products({a}, {b})" if is_byte else product(a, b)
 
-  return {
-    "isnan": lambda x: is_mask(x, f"{x} != {x}"),
-    "isinf": lambda x: is_mask(x, f"{x}.abs() == decltype({x})(INFINITY)"),
-    "signbit": lambda x: is_mask(x, f"decltype({x})(1).copysign({x}) < decltype({x})(0)"),
-    "mul": mul,
-    "floordiv": floordiv,
-    "truncdiv": lambda a, b: quotients(a, b, "false"),
-  }
+  def isnan(x: Any) -> str:
+    return is_mask(x, f"{x} != {x}")
+
+  def isinf(x: Any) -> str:
+    return is_mask(x, f"{x}.abs() == decltype({x})(INFINITY)")
+
+  def signbit(x: Any) -> str:
+    return is_mask(x, f"decltype({x})(1).copysign({x}) < decltype({x})(0)")
+
+  def truncdiv(a: Any, b: Any) -> str:
+    return quotients(a, b, "false")
+
+  # Where an operand is no vector, Inductor finds the text for numbers by the name of the function.
+  return {each.__name__: each for each in (isnan, isinf, signbit, mul, floordiv, truncdiv)}
 
 
 def _of_whole_parts(split: Callable[..., Any]) -> Callable[..., Any]:
