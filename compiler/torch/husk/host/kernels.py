@@ -312,7 +312,7 @@ _DRAWS = re.compile(
 _LOADS = re.compile(
   r"\b(at::vec::Vec(?:torized(?:N<\w+,\d+>|<\w+>)(?=::loadu)|Mask<\w+,\d+>(?=::from)))::\w+\("
 )
-_STORES = re.compile(r"\b(\w+)\.store\(")
+_STORES = re.compile(r"\b([\w.]+)\.store\(")
 _COUNT = re.compile(r", static_cast<int64_t>\((\d+)\)$")
 
 
