@@ -237,7 +237,7 @@ void read_parts(const Exchange& e) {
   for (uint32_t block = 0; block < e.blocks && e.world > 1; ++block) ++*counter(e, block);
 }
 
-// What the blocks of husk_exchange_pair have done.
+// The numbers of chunks that a block of husk_exchange_pair has written and read.
 struct Chunks {
   uint32_t written, read;
 };

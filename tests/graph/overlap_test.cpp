@@ -170,7 +170,7 @@ class Overlap : public FakeTest {
     bool is_ready = false;
   };
 
-  // What lies between a collective and its reader is computed while the collective waits.
+  // The steps between a collective and its reader run while the collective waits.
   void expect_overlap(Machine& machine, float (*y)(float), float (*z)(float)) {
     ASSERT_TRUE(machine.is_ready) << machine.m->error.text;
     for (uint32_t seed = 1; seed <= 10; ++seed) {

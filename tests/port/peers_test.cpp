@@ -107,7 +107,7 @@ TEST_F(CudaPeers, ExchangeLargeTensors) {
               HUSK_OK)
         << error.text;
     EXPECT_EQ(values(all), right);
-    // Of a tensor of two parts, each rank reduces one.
+    // Each rank reduces one of the two parts of a tensor.
     std::vector<uint16_t> halves(part, 0x3C00);            // 1
     halves.resize(2 * part, rank == 0 ? 0x4000 : 0x4200);  // 2, 3
     const Vector<uint16_t> in = vector<uint16_t>(HUSK_F16, halves),

@@ -123,11 +123,14 @@ void load_kernels(const Device& device, Peers* peers) {
   CUresult result = driver.cuLibraryLoadData(&peers->library, text, nullptr, nullptr, 0, nullptr,
                                              nullptr, 0);
   if (result != CUDA_SUCCESS) return;
-  result = load_kernel(driver, peers->library, "husk_exchange", &peers->small);
-  if (result == CUDA_SUCCESS)
-    result = load_kernel(driver, peers->library, "husk_exchange_pair", &peers->pair);
-  if (result == CUDA_SUCCESS)
-    result = load_kernel(driver, peers->library, "husk_exchange_sum", &peers->sum);
+  const struct {
+    const char* name;
+    ExchangeKernel* kernel;
+  } rows[] = {{"husk_exchange", &peers->small},
+              {"husk_exchange_pair", &peers->pair},
+              {"husk_exchange_sum", &peers->sum}};
+  for (const auto& row : rows)
+    if (result == CUDA_SUCCESS) result = load_kernel(driver, peers->library, row.name, row.kernel);
   if (result != CUDA_SUCCESS) peers->small = peers->pair = peers->sum = {};
 }
 
@@ -230,8 +233,8 @@ void unload_exchange(const Device& device, const Peers& peers) {
   if (peers.library) device.driver.cuLibraryUnload(peers.library);
 }
 
-// Of more than two ranks, each sends its part to every other one, one link after another, where
-// NCCL's rings would send it once.
+// In a group of more than two ranks, each rank sends its part to every other one, one link after
+// another, where NCCL's rings would send it once.
 bool Peers::take(size_t bytes) const {
   return world && (world == 2 || bytes * (world - 1) <= kMostBytes);
 }
@@ -275,19 +278,15 @@ Peers::Launch Peers::few(const Exchange& what, uint32_t bytes) const {
   return {&kernel, (units + of_block - 1) / of_block, threads, of_block, 0, 0, is_narrow};
 }
 
-husk_status Peers::enqueue(const Device& device, CUstream stream, const Exchange& what,
-                           Launch launch, uint32_t bytes, const char* thing,
-                           husk_error* error) const {
+husk_status Peers::enqueue(const Device& device, CUstream stream, Exchange what, Launch launch,
+                           uint32_t bytes, const char* thing, husk_error* error) {
   CUdeviceptr spaces[kMaxPeers] = {};
   for (uint32_t i = 0; i < world; ++i) spaces[i] = workspaces[i] + launch.space;
   CUdeviceptr counted = counters + launch.first_counter * sizeof(uint32_t);
-  Exchange of = what;
-  uint32_t own = rank;
-  CUdeviceptr stopped = stop_address;
-  void* params[] = {
-      &of.in,       &of.out,          &of.residual,        spaces, &counted,  &stopped, &of.in_step,
-      &of.out_step, &bytes,           &launch.block_units, &own,   &of.world, &of.kind, &of.how,
-      &of.scale,    &launch.is_narrow};
+  void* params[] = {&what.in,   &what.out,           &what.residual, spaces,
+                    &counted,   &stop_address,       &what.in_step,  &what.out_step,
+                    &bytes,     &launch.block_units, &rank,          &what.world,
+                    &what.kind, &what.how,           &what.scale,    &launch.is_narrow};
   const CUresult result = device.driver.cuLaunchKernel(launch.kernel->function, launch.blocks, 1, 1,
                                                        launch.threads, 1, 1, 0, stream, params,
                                                        nullptr);

@@ -70,8 +70,8 @@ struct Peers {
   };
   Launch large(const Exchange& what, uint32_t bytes) const;
   Launch few(const Exchange& what, uint32_t bytes) const;
-  husk_status enqueue(const Device& device, CUstream stream, const Exchange& what, Launch launch,
-                      uint32_t bytes, const char* thing, husk_error* error) const;
+  husk_status enqueue(const Device& device, CUstream stream, Exchange what, Launch launch,
+                      uint32_t bytes, const char* thing, husk_error* error);
 };
 
 // The size of a record that a rank gives to the others.

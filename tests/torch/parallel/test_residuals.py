@@ -162,8 +162,8 @@ def test_what_happens_to_the_result_does_not_matter(tmp_path, function, count):
   torch.testing.assert_close(results, function(summed, x, y))
 
 
-# Of three ranks, a rank sends 512 KiB to each other one by the kernel of the port; behind NCCL a
-# residual would be one more pass. Two ranks have a kernel for all sizes.
+# The kernel of the port sends 512 KiB from a rank to each other one if there are three; behind NCCL
+# a residual would be one more pass. Two ranks have a kernel for all sizes.
 @pytest.mark.parametrize(
   ("ranks", "rows", "count"), [(3, 32, 1), (3, 33, 0), (2, 64, 1), (2, 4096, 1)]
 )

@@ -8,7 +8,7 @@
 namespace husk::host {
 namespace {
 
-// What the kernels of products need besides their operands. Complex matrices have no kernels that
+// The features and the memory that kernels of products need. Complex matrices have no kernels that
 // are faster than the loops of elimination.h.
 struct Blocks {
   Features cpu;
