@@ -335,7 +335,8 @@ FAKE_API ncclResult_t ncclCommInitRankConfig(ncclComm_t* out, int ranks, ncclUni
   comm->joining = std::thread([comm, id] {
     husk_group_id bytes;
     memcpy(&bytes, &id, sizeof id);
-    const husk_port_group request = {sizeof request, comm->rank, comm->world, timeout(), &bytes};
+    const husk_port_group request = {sizeof request, comm->rank, comm->world, timeout(),
+                                     &bytes,         nullptr,    nullptr};
     husk_error failure{};
     husk_status status = HUSK_OK;
     if (comm->world > 1) status = husk_port_host()->join(comm->device, &request, &failure);

@@ -108,6 +108,18 @@ class CudaGroup : public OverFake {
       EXPECT_EQ(fake().pending(), 0u);
     }
   }
+  // The application cancels a wait for a rank that does not come, and the group is over.
+  void expect_cancel() {
+    ASSERT_EQ(sum(), HUSK_OK) << error.text;
+    is_cancelled = true;
+    EXPECT_EQ(wait(), HUSK_CANCELLED);
+    EXPECT_TRUE(error_says("husk_engine_options.cancel, and was ended")) << error.text;
+    EXPECT_EQ(fake().pending(), 0u);
+    EXPECT_EQ(wait(), HUSK_DEVICE) << error.text;  // not once more
+    is_cancelled = false;
+    EXPECT_EQ(sum(), HUSK_DEVICE);
+    EXPECT_TRUE(error_says("the group of ranks is of no more use")) << error.text;
+  }
   // NCCL's abort has a thread of its own, which may still be on its way.
   void expect_one_abort() {
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
@@ -116,7 +128,8 @@ class CudaGroup : public OverFake {
     EXPECT_EQ(fake().calls("ncclCommAbort"), 1u);
   }
   husk_status join(uint32_t rank, uint32_t world = 2, uint32_t timeout = 20000) {
-    const husk_port_group group = {sizeof group, rank, world, timeout, &id};
+    const auto cancel = [](void* user) { return int32_t{*static_cast<bool*>(user)}; };
+    const husk_port_group group = {sizeof group, rank, world, timeout, &id, cancel, &is_cancelled};
     return port->join(device, &group, &error);
   }
   husk_status call(const char* name, const std::vector<husk_op_arg>& args, bool prepares = false) {
@@ -205,6 +218,7 @@ class CudaGroup : public OverFake {
 
   static constexpr uint32_t kShort = 200;
   husk_group_id id = {};
+  bool is_cancelled = false;
   const std::vector<int64_t> both = {0, 1};
 
  private:

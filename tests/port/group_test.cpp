@@ -239,6 +239,13 @@ TEST_P(CudaRanks, AWaitHasADeadline) {
   });
 }
 
+TEST_P(CudaRanks, AWaitCanBeCancelled) {
+  on_rank_0_with_endless_work([&] {
+    expect_cancel();
+    expect_one_abort();
+  });
+}
+
 // The driver would wait for the stream within these calls, for ever.
 TEST_P(CudaRanks, CopiesHaveTheDeadline) {
   enum { kDownload, kUpload, kLargeUpload };

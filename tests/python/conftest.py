@@ -6,8 +6,10 @@ import pathlib
 import subprocess
 
 import pytest
+import quick_exports
 from husk import tools
 from programs import ARCH, COPY, CPU, text  # noqa: F401
+from quick_exports import pytest_collection_finish, pytest_configure  # noqa: F401
 
 # Copies through a buffer of the arena.
 SCRATCH = COPY.replace(
@@ -154,6 +156,11 @@ function forward {
   }
 }
 """
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item, nextitem):
+  return quick_exports.run_protocol(item, nextitem)
 
 
 @pytest.fixture(scope="session")

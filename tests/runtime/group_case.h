@@ -23,7 +23,7 @@ class Rank {
                                       [](void*, size_t size, size_t) { return std::malloc(size); },
                                       [](void*, void* memory) { std::free(memory); }};
     EXPECT_EQ(port_->open(nullptr, 0, &allocator, nullptr, &device_, &error), HUSK_OK);
-    const husk_port_group group = {sizeof group, own, all, timeout, &id};
+    const husk_port_group group = {sizeof group, own, all, timeout, &id, nullptr, nullptr};
     joined = port_->join(device_, &group, &error);
   }
   ~Rank() { leave(); }

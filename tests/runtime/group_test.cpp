@@ -527,7 +527,7 @@ TEST(Group, NoMemory) {
   husk_error error = {};
   ASSERT_EQ(husk_port_host()->open(nullptr, 0, &allocator, nullptr, &device, &error), HUSK_OK);
   const husk_group_id id = new_id();
-  const husk_port_group group = {sizeof group, 0, 2, 50, &id};
+  const husk_port_group group = {sizeof group, 0, 2, 50, &id, nullptr, nullptr};
   EXPECT_EQ(husk_port_host()->join(device, &group, &error), HUSK_OUT_OF_MEMORY);
   EXPECT_STREQ(error.text, "host group: no memory for its handle");
   husk_port_group smaller = group;

@@ -128,6 +128,10 @@ husk_status open_group(Device& device, const husk_port_group& request, DeviceGro
   group->rank = request.rank;
   group->world = request.world;
   group->timeout_ms = request.timeout_ms;
+  if (HUSK_HAS_FIELD(&request, cancel_user)) {
+    group->cancel = request.cancel;
+    group->cancel_user = request.cancel_user;
+  }
   group->is_own = !device.options.nccl_comm;
   group->id = *request.id;
   group->has_chosen = has_nccl || !may_have_nccl(*request.id);
@@ -407,8 +411,8 @@ husk_status open_part_by_nccl(const Device& device, DeviceGroup* part, husk_erro
 // themselves when they need it.
 husk_status open_part_at_meeting(DeviceGroup* part, husk_error* error) {
   const husk_group_id id = meeting_id_of(part->whole->id, part->ranks, part->world);
-  const husk_port_group request = {sizeof request, part->rank, part->world, part->whole->timeout_ms,
-                                   &id};
+  const husk_port_group request = {
+      sizeof request, part->rank, part->world, part->whole->timeout_ms, &id, nullptr, nullptr};
   return part->meeting.open(request, error);
 }
 
@@ -555,12 +559,22 @@ void wait_for_aborted(const Device& device, const Awaited& awaited) {
   ask_until(device, awaited, [&] { return milliseconds() <= until; });
 }
 
+// What has happened to the work of a group that was aborted, or what the application has to do.
+const char* after_abort(const DeviceGroup& group) {
+  return group.is_own ? ", and was ended" : ": abort husk_cuda_options.nccl_comm";
+}
+
 husk_status too_late(const DeviceGroup& group, husk_error* error) {
   return fail(error, HUSK_DEVICE,
               "the work of a stream did not end within %u ms%s: another rank is late, has ended, "
               "or runs something else (husk_engine_options.group_timeout_ms)",
-              group.timeout_ms,
-              group.is_own ? ", and was ended" : ": abort husk_cuda_options.nccl_comm");
+              group.timeout_ms, after_abort(group));
+}
+
+husk_status cancelled(const DeviceGroup& group, husk_error* error) {
+  return fail(error, HUSK_CANCELLED,
+              "the work of a stream was cancelled by husk_engine_options.cancel%s",
+              after_abort(group));
 }
 
 }  // namespace
@@ -574,12 +588,15 @@ husk_status group_wait(const Device& device, Awaited awaited, bool is_of_run, hu
     const Lock lock(&group.whole->mutex);
     has_failed = group.is_over;
   }
+  const bool asks = is_of_run && !has_failed && group.cancel;
   const CUresult result = ask_until(device, awaited, [&] {
+    const bool is_cancelled = asks && group.cancel(group.cancel_user);
     const Lock lock(&group.whole->mutex);
     if (!has_failed) status = check_ranks(group, error);
-    if (status != HUSK_OK || milliseconds() <= until) return status == HUSK_OK;
+    if (status != HUSK_OK) return false;
+    if (!is_cancelled && milliseconds() <= until) return true;
     group.abort();
-    status = too_late(group, error);
+    status = is_cancelled ? cancelled(group, error) : too_late(group, error);
     return false;
   });
   if (status != HUSK_OK) {

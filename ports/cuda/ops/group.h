@@ -18,6 +18,8 @@ struct DeviceGroup {
   ncclComm_t comm;                   // null after that, and without NCCL
   bool is_own;                       // false if the application brought the communicator
   uint32_t rank, world, timeout_ms;  // the rank is the place among those of the group
+  int32_t (*cancel)(void* user);     // of the whole: ends waits for runs; or null
+  void* cancel_user;
   Peers peers;
   CUdeviceptr memory;     // a record for each rank, of gather_records
   pthread_mutex_t mutex;  // guards `is_over`, and `comm`, which has one caller at a time

@@ -161,8 +161,9 @@ typedef struct husk_engine_options {
    * 16 MiB of a copy or a fill of host memory, and while it compares the tensors of calls that
    * have many in one buffer, a resize included; a step that has begun goes on to its end, unless
    * it is an op that asks itself (husk_op_context.cancel). A CUDA graph is one launch, so Husk
-   * asks once, before it. Other threads may run sessions of the engine, so several threads may ask
-   * at once. NULL lets every run go on. */
+   * asks once, before it. A wait for a run asks, too, if the engine is one of several ranks, and
+   * ends their group: the calls of all ranks fail from then on. Other threads may run sessions of
+   * the engine, so several threads may ask at once. NULL lets every run go on. */
   int32_t (*cancel)(void* user);
   void* cancel_user; /**< The argument of `cancel`. */
   /** The most memory that the copies of a program's constants may take which ops have laid out for

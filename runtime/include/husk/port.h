@@ -58,9 +58,14 @@ typedef struct husk_port_group {
   uint32_t world;          /**< The number of ranks, at least 2. */
   uint32_t timeout_ms;     /**< How long this rank waits for another one; never 0. */
   const husk_group_id* id; /**< Equal on all ranks. Valid during the call. */
+  /** husk_engine_options.cancel; NULL if there is none. The port asks it while a wait for a run has
+   * to do with other ranks, on the thread that waits. A value other than 0 ends the wait with
+   * HUSK_CANCELLED, and the group, as a rank that fails does. */
+  int32_t (*cancel)(void* user);
+  void* cancel_user; /**< The argument of `cancel`. */
 } husk_port_group;
 /** The initial value of a husk_port_group. */
-#define HUSK_PORT_GROUP_INIT {sizeof(husk_port_group), 0, 1, 1, NULL}
+#define HUSK_PORT_GROUP_INIT {sizeof(husk_port_group), 0, 1, 1, NULL, NULL, NULL}
 
 /** A binary with kernels. Minimum size: through `name`. */
 typedef struct husk_port_image {

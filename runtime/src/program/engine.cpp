@@ -54,7 +54,8 @@ Status Engine::open(const husk_engine_options& chosen, husk_error* error) {
   if (!options.group || options.world == 1) return Status::ok;
   if (!port->join) return no_groups(*port, error);
   const uint32_t timeout = options.group_timeout_ms ? options.group_timeout_ms : kGroupTimeout;
-  const husk_port_group group = {sizeof group, options.rank, options.world, timeout, options.group};
+  const husk_port_group group = {sizeof group,  options.rank,   options.world,      timeout,
+                                 options.group, options.cancel, options.cancel_user};
   status = to_status(port->join(device, &group, scratch.of(error)));
   options.group = nullptr;  // the application's memory
   is_joined = !failed(status);
