@@ -16,7 +16,7 @@ shift || true
 stages=("$@")
 ((${#stages[@]})) || stages=(target models attention branches chain gpt transformers libraries \
   host_steps host_operators capture hidden user_kernels aoti load sessions binding compile
-  devices faults memory first asserts kernels port sanitizer)
+  devices ranks faults memory first asserts kernels port sanitizer)
 # Exports without a choice of tuning are not measured, since that takes minutes.
 export HUSK_TUNE=${HUSK_TUNE:-heuristic} HUSKC=$PWD/$dir/bin/huskc
 own_libraries=${LD_LIBRARY_PATH:-}
@@ -353,6 +353,30 @@ compile() {
   show=1 lines=60 check "torch.compile, times" jit 500 compile_bench
 }
 
+# The example of two ranks: exported for a GPU, and run by the wheel, each rank on a GPU of its own.
+# Both programs print the same rows. Then its file with husk-run.
+ranks() {
+  local site=$PWD/$dir/site folder=$PWD/$dir/ranks
+  [[ -e $site ]] || check "the wheel is installed" python3 -m pip install -q --no-index --no-deps \
+    --target "$site" "$dir"/wheel/*.whl
+  mkdir -p "$folder"
+  example() {   # PROGRAM ARGUMENT: its rows are in PROGRAM.rows
+    local text program=$PWD/examples/several-gpus/$1.py
+    text=$(cd "$folder" && PYTHONPATH=$site LD_LIBRARY_PATH=$own_libraries timeout 200 python3 \
+      "$program" "$2") && tr -d 'a-z([],)' <<<"$text" | tee "$folder/$1.rows"
+  }
+  equal() {
+    paste "$folder"/{export_mlp,run_mlp}.rows | awk '
+      { for (i = 1; i <= 10; ++i) if (($i - $(i + 10)) ^ 2 > 4e-6) exit 1; rows += NF == 20 }
+      END { exit rows != 4 }'
+  }
+  show=1 check "an MLP for two ranks is exported" example export_mlp cuda:h200
+  show=1 check "its rows on two GPUs" example run_mlp cuda
+  check "they are those of the whole model" equal
+  show=1 lines=6 check "husk-run with two ranks" "$bin/husk-run" "$folder/mlp.husk" --ranks 2 \
+    --device=cuda --input=4x32xf32=random
+}
+
 # The backend of Triton Inference Server on this GPU: values, throughput, memcheck of the server.
 triton() {
   local folder=$dir/triton script=tests/gpu/triton_server.py
@@ -473,6 +497,13 @@ for stage in "${stages[@]}"; do
         model cuda:1 $mode mlp 1
         model cuda:1 $mode gpt 1
       done
+      ;;
+    ranks)
+      if (($(nvidia-smi --list-gpus | wc -l) < 2)); then
+        echo "skipped: one GPU; this needs two"
+        continue
+      fi
+      ranks
       ;;
     faults) show=1 lines=60 check "faults" timeout 300 "$bin/husk_gpu_faults" \
       "$bin/port_kernels_sm_90.cubin" ;;

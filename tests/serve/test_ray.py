@@ -50,6 +50,7 @@ class Server(Client):
     super().__init__(port)
     ray.init(
       num_cpus=2,
+      num_gpus=2,  # numbers alone: what asks for them computes on the CPU
       include_dashboard=False,
       object_store_memory=200_000_000,
       logging_level="ERROR",
@@ -131,6 +132,42 @@ def test_a_model_of_two_ranks(server):
   """Both run in each replica."""
   x = np.arange(6, dtype=np.float32).reshape(3, 2)
   np.testing.assert_allclose(server.infer("ranks", {"x": x}).outputs["y"], 3 * x)
+
+
+def options_of(models, **deployment):
+  one = husk_ray.application(models, deployment=deployment)._bound_deployment
+  return one.ray_actor_options, one._replica_config.placement_group_bundles
+
+
+def test_replicas_get_the_gpus_of_their_models():
+  one = {"path": "x.husk", "device": "cuda"}
+  two = {"path": "x.husk", "device": "cuda", "ranks": 2}
+  actor, bundles = options_of({"one": one})
+  assert actor["num_gpus"] == 1 and bundles is None
+  actor, bundles = options_of({"one": one, "two": two}, ray_actor_options={"num_cpus": 0.5})
+  assert actor["num_gpus"] == 2 and bundles == [{"CPU": 0.5, "GPU": 2}]
+  actor, bundles = options_of({"two": two}, ray_actor_options={"num_gpus": 0.5})
+  assert actor["num_gpus"] == 0.5 and bundles is None
+  actor, bundles = options_of({"host": {"path": "x.husk", "ranks": 2}})
+  assert not actor.get("num_gpus") and bundles is None
+
+
+def test_a_placement_group_of_two_gpus(server):
+  """Two GPUs of Ray's, which the replica asks for in one bundle; its ranks compute on the CPU."""
+  options = husk_ray._placed(2, {"name": "placed", "ray_actor_options": {"num_cpus": 0.2}})
+  models = {"ranks": {"path": server.path("ranks"), "function": "add", "ranks": 2}}
+  application = husk_ray.application(models, deployment=options)
+  handle = serve.run(application, name="placed", route_prefix="/placed")
+  try:
+    groups = ray.util.placement_group_table().values()
+    made = [one for one in groups if one["state"] == "CREATED"]
+    assert [one["bundles"] for one in made] == [{0: {"CPU": 0.2, "GPU": 2.0}}]
+    assert made[0]["strategy"] == "STRICT_PACK"
+    x = np.arange(6, dtype=np.float32).reshape(3, 2)
+    found = handle.infer.remote("ranks", {"x": x}).result()
+    np.testing.assert_allclose(found["y"], 3 * x)
+  finally:
+    serve.delete("placed")
 
 
 def test_metadata(server):

@@ -64,7 +64,9 @@ def application(
   max_body_bytes: the largest body of a request over HTTP, in bytes. A larger one is answered with
     413, and is not kept in memory.
   deployment: options of `serve.deployment`, such as num_replicas, ray_actor_options and
-    max_ongoing_requests.
+    max_ongoing_requests. A replica gets the GPUs that its models name, unless `num_gpus` of
+    ray_actor_options says otherwise. Several GPUs are one bundle of a placement group, so that they
+    are on one node.
   """
   config = {
     "models": {name: dict(values) for name, values in (models or {}).items()},
@@ -73,9 +75,10 @@ def application(
     "batch_wait_seconds": batch_wait_seconds,
     "max_body_bytes": max_body_bytes,
   }
-  _read_config(config)  # a mistake is an error here, before a replica is told
+  read, of_folder = _read_config(config)  # a mistake is an error here, before a replica is told
   options = {"name": "husk", "max_ongoing_requests": 100, "health_check_period_s": 5}
-  options |= dict(deployment or {})
+  every = [one for _, one in read.values()] + ([of_folder] if folder else [])
+  options |= _placed(max((_gpus(one) for one in every), default=0), deployment or {})
   return serve.deployment(_server(max_models)).options(**options, user_config=config).bind()
 
 
@@ -105,6 +108,26 @@ def _read_config(
     except SettingsError as error:
       raise SettingsError(f"model '{name}': {error}") from error
   return read, settings.read(config["folder_settings"])
+
+
+def _gpus(one: settings.Settings) -> int:
+  """How many GPUs a replica needs for a model: as many as the largest number of one, and one more."""
+  places = [place.partition(":") for place in one.devices]
+  return max(1 + int(number or 0) if name == "cuda" else 0 for name, _, number in places)
+
+
+def _placed(gpus: int, deployment: Mapping[str, Any]) -> dict[str, Any]:
+  """The options of a deployment, with what its replicas need on a node."""
+  options = dict(deployment)
+  actor = {"num_cpus": 1, "num_gpus": gpus, **(options.get("ray_actor_options") or {})}
+  if not actor["num_gpus"]:
+    return options
+  options["ray_actor_options"] = actor
+  if actor["num_gpus"] > 1 and "placement_group_bundles" not in options:
+    bundle = {"CPU": actor["num_cpus"], "GPU": actor["num_gpus"]}
+    options["placement_group_bundles"] = [{kind: size for kind, size in bundle.items() if size}]
+    options["placement_group_strategy"] = "STRICT_PACK"
+  return options
 
 
 def _server(max_models: int) -> type[Server]:
