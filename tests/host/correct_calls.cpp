@@ -514,6 +514,13 @@ void add_correct_calls(std::deque<Call>& calls) {
       .number(1)
       .number(1)
       .f32({1, 2, 2, 3});
+  call("aten::grid_sampler_2d")
+      .f32({1, 2, 3, 4})
+      .f32({1, 2, 3, 2})
+      .number(2)
+      .number(2)
+      .number(0)
+      .f32({1, 2, 2, 3});
   call("aten::_upsample_bilinear2d_aa")
       .f32({1, 2, 5, 6})
       .list({3, 9})

@@ -18,26 +18,45 @@ namespace husk::host {
 
 namespace {
 
+enum class Mode { Linear = 0, Nearest = 1, Cubic = 2 };
 enum class Padding { Zeros = 0, Border = 1, Reflection = 2 };
 
 struct Grid {
   int64_t sizes[kAxes], strides[kAxes];  // of the input; 1 and 0 for an unused axis
   int dims;                              // 2 or 3
-  bool nearest, align;
+  Mode mode;
+  bool align;
   Padding padding;
 
+  // The elements along an axis that a result depends on.
+  int sides() const { return mode == Mode::Cubic ? 4 : 2; }
   // The input elements that a result depends on.
-  int corners() const { return 1 << dims; }
-  // Maps a grid coordinate in [-1, 1] to a position along an axis.
+  int corners() const { return mode == Mode::Cubic ? 16 : 1 << dims; }
+  // Maps a grid coordinate in [-1, 1] to a position along an axis. Cubic polynomials pad elements,
+  // the other modes the position. Far positions of polynomials keep their side, and no polynomial
+  // has a value at infinity, as in PyTorch.
   double position(double x, int64_t size) const {
     const double n = static_cast<double>(size);
-    double at = align ? (x + 1) / 2 * (n - 1) : ((x + 1) * n - 1) / 2;
-    if (padding == Padding::Reflection) at = align ? reflect(at, 0, n - 1) : reflect(at, -0.5, n);
-    if (padding != Padding::Zeros) at = !(at > 0) ? 0 : at > n - 1 ? n - 1 : at;
-    return at > -1e9 && at < 1e9 ? at : -1e9;  // NaN and far positions lie outside
+    const double at = align ? (x + 1) / 2 * (n - 1) : ((x + 1) * n - 1) / 2;
+    if (mode == Mode::Cubic)
+      return !std::isfinite(at) ? static_cast<double>(NAN) : std::fmin(std::fmax(at, -kFar), kFar);
+    const double inside = padded(at, n);
+    return inside > -kFar && inside < kFar ? inside : -kFar;  // NaN and far positions lie outside
+  }
+  // The place of an element of a cubic polynomial along an axis.
+  int64_t place(int64_t at, int64_t size) const {
+    if (is_within(at, size)) return at;
+    return static_cast<int64_t>(padded(static_cast<double>(at), static_cast<double>(size)));
   }
 
  private:
+  static constexpr double kFar = 1e9;
+
+  double padded(double at, double n) const {
+    if (padding == Padding::Reflection) at = align ? reflect(at, 0, n - 1) : reflect(at, -0.5, n);
+    if (padding != Padding::Zeros) at = !(at > 0) ? 0 : at > n - 1 ? n - 1 : at;
+    return at;
+  }
   // Reflects x into [low, low + span].
   static double reflect(double x, double low, double span) {
     if (span == 0) return 0;
@@ -52,6 +71,61 @@ int64_t floor_of(double position) {
   return whole - (static_cast<double>(whole) > position);
 }
 
+// The weights of the elements before and behind a position between two elements, `part` behind the
+// first. The cubic polynomials are those of PyTorch, whose second derivative at 1 is 0.75
+// (aten/src/ATen/native/UpSample.h).
+void set_weights(Mode mode, double part, double (&weights)[4]) {
+  if (mode != Mode::Cubic) {
+    weights[0] = 1 - part;
+    weights[1] = part;
+    return;
+  }
+  constexpr double a = -0.75;
+  const auto near = [](double x) { return ((a + 2) * x - (a + 3)) * x * x + 1; };
+  const auto far = [](double x) { return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a; };
+  weights[0] = far(part + 1);
+  weights[1] = near(part);
+  weights[2] = near(1 - part);
+  weights[3] = far(2 - part);
+}
+
+// The elements along an axis that a result depends on, and their weights. Those outside of the
+// input have the offset 0 and the weight 0.
+struct Side {
+  double weights[4];
+  int64_t offsets[4];
+
+  void set(const Grid& g, int d, double at) {
+    const bool cubic = g.mode == Mode::Cubic, nearest = g.mode == Mode::Nearest;
+    const int64_t low = std::isnan(at) ? 0
+                        : nearest      ? static_cast<int64_t>(std::nearbyint(at))
+                                       : floor_of(at);
+    set_weights(g.mode, nearest ? 0 : at - static_cast<double>(low), weights);
+    for (int side = 0; side < g.sides(); ++side) {
+      const int64_t place = cubic ? g.place(low - 1 + side, g.sizes[d]) : low + side;
+      const bool inside = is_within(place, g.sizes[d]);
+      if (!inside) weights[side] = 0;
+      offsets[side] = inside ? place * g.strides[d] : 0;
+    }
+  }
+};
+
+// Calls f(corner, weight, offset) for each element that the result at a position depends on.
+template <class F>
+void set_corners(const Grid& g, const double (&at)[kAxes], const F& f) {
+  Side axes[kAxes];
+  for (int d = kAxes - g.dims; d < kAxes; ++d) axes[d].set(g, d, at[d]);
+  for (int corner = 0; corner < g.corners(); ++corner) {
+    int64_t offset = 0;
+    double weight = 1;
+    for (int d = kAxes - 1, rest = corner; d >= kAxes - g.dims; --d, rest /= g.sides()) {
+      weight *= axes[d].weights[rest % g.sides()];
+      offset += axes[d].offsets[rest % g.sides()];
+    }
+    f(corner, weight, offset);
+  }
+}
+
 // The input elements around the positions of a tile. Corners outside of the input have the offset 0
 // and the weight 0.
 template <class W>
@@ -61,30 +135,11 @@ struct Corners {
 
   // Sets those of position i. at[d] is the position along axis d.
   void set(const Grid& g, int64_t i, const double (&at)[kAxes]) {
-    // Before and behind a position along each axis.
-    double parts[kAxes][2] = {};
-    int64_t steps[kAxes][2] = {};
-    for (int d = kAxes - g.dims; d < kAxes; ++d) {
-      const int64_t low = g.nearest ? static_cast<int64_t>(std::nearbyint(at[d])) : floor_of(at[d]);
-      const double part = g.nearest ? 0 : at[d] - static_cast<double>(low);
-      for (int side = 0; side < 2; ++side) {
-        const bool inside = is_within(low + side, g.sizes[d]);
-        parts[d][side] = inside ? side ? part : 1 - part : 0;
-        steps[d][side] = inside ? (low + side) * g.strides[d] : 0;
-      }
-    }
-    for (int corner = 0; corner < g.corners(); ++corner) {
-      int64_t offset = 0;
-      double weight = 1;
-      for (int d = kAxes - g.dims; d < kAxes; ++d) {
-        const int side = corner >> (kAxes - 1 - d) & 1;
-        weight *= parts[d][side];
-        offset += steps[d][side];
-      }
+    set_corners(g, at, [&](int corner, double weight, int64_t offset) {
       const W rounded = static_cast<W>(weight);
       weights[corner][i] = rounded;
       offsets[corner][i] = rounded != 0 ? offset : 0;
-    }
+    });
   }
 };
 
@@ -158,12 +213,24 @@ struct Sampler {
     });
   }
 
+  void prepare_cubic(GridTile& tile) const {
+    for (int64_t i = 0; i < GridTile::kMost; ++i) {
+      double at[kAxes] = {};
+      for (int d = kAxes - g.dims; d < kAxes; ++d) at[d] = tile.positions[d][i];
+      set_corners(g, at, [&](int corner, double weight, int64_t offset) {
+        tile.weights[corner][i] = static_cast<float>(weight);
+        tile.offsets[corner][i] = static_cast<int32_t>(offset);
+      });
+    }
+  }
+
   void by_kernel(Cancellation& cancellation, int64_t image, const int64_t (&at)[2],
                  const int64_t (&steps)[2], int64_t count) const {
     GridTile tile;
     tile.count = count;
     tile.dims = g.dims;
-    tile.nearest = g.nearest;
+    tile.nearest = g.mode == Mode::Nearest;
+    tile.corners = tile.nearest ? 1 : g.corners();
     for (int d = kAxes - g.dims; d < kAxes; ++d) {
       // A position is far below INT32_MAX, and a size that is larger has no strides.
       tile.sizes[d] = static_cast<int32_t>(g.sizes[d] < INT32_MAX ? g.sizes[d] : INT32_MAX);
@@ -171,7 +238,10 @@ struct Sampler {
       for (int64_t i = 0; i < GridTile::kMost; ++i)
         tile.positions[d][i] = i < count ? position(d, at[0] + i * steps[0]) : 0;
     }
-    kernels.prepare(tile);
+    if (g.mode == Mode::Cubic)
+      prepare_cubic(tile);
+    else
+      kernels.prepare(tile);
     each_channel(cancellation, image, at, count, [&](const T* from, T* to) {
       if constexpr (std::is_same_v<T, float>) {
         alignas(64) float results[GridTile::kMost];
@@ -235,12 +305,12 @@ husk_status grid_sampler(const Arguments& args, int dims) {
   HUSK_TRY(args.get_int(kInterpolationMode, mode));
   HUSK_TRY(args.get_int(kPaddingMode, padding));
   HUSK_TRY(args.get_bool(kAlignCorners, g.align));
-  if (mode != 0 && mode != 1)
+  if (mode < 0 || mode > (dims == 2 ? 2 : 1))
     return args.argument_error(kInterpolationMode, HUSK_UNSUPPORTED,
-                               "is neither 0 (linear) nor 1 (nearest)");
+                               "is not 0 (linear), 1 (nearest) or, of an image, 2 (cubic)");
   if (padding < 0 || padding > 2)
     return args.argument_error(kPaddingMode, HUSK_INVALID_ARGUMENT, "is not 0, 1 or 2");
-  g.nearest = mode == 1;
+  g.mode = static_cast<Mode>(mode);
   g.padding = static_cast<Padding>(padding);
   g.dims = dims;
   HUSK_TRY(args.check_size(kGrid, 0, input.sizes[0], "the input's images"));

@@ -8,13 +8,15 @@
 namespace husk::host {
 
 // Some neighbouring results of a row, for all channels: each is a sum of elements of the input, two
-// for each axis, times weights. An element whose weight is 0 is not read.
+// for each axis, or four for each of two axes, times weights. An element whose weight is 0 is not
+// read.
 struct GridTile {
   static constexpr int64_t kMost = 64;
-  static constexpr int kCorners = 1 << kAxes;
+  static constexpr int kCorners = 16;
 
   int64_t count;  // results; the kernels compute kMost
   int dims;       // 2 or 3: the last axes count
+  int corners;    // the elements that are summed for a result
   bool nearest;
   int32_t sizes[kAxes], strides[kAxes];        // of the input
   alignas(64) double positions[kAxes][kMost];  // within 1e9
@@ -22,8 +24,8 @@ struct GridTile {
   alignas(64) int32_t offsets[kCorners][kMost];
 };
 
-// Sets the weights and the offsets of a tile for its positions. The same code is compiled for three
-// instruction sets.
+// Sets the weights and the offsets of a tile for its positions, with two elements for each axis.
+// The same code is compiled for three instruction sets.
 using GridPrepare = void (*)(GridTile& tile);
 void grid_prepare_baseline(GridTile& tile);
 void grid_prepare_avx2(GridTile& tile);

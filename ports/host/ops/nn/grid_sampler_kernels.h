@@ -68,10 +68,9 @@ inline void run_grid_prepare(GridTile& tile) {
 inline void run_grid_sample(const GridTile& tile, const float* from, float* to) {
   constexpr int64_t L = kLaneCount<float>;
   static_assert(GridTile::kMost % L == 0);
-  const int corners = tile.nearest ? 1 : 1 << tile.dims;
   for (int64_t i = 0; i < tile.count; i += L) {
     Vector<float> sum = {};
-    for (int corner = 0; corner < corners; ++corner) {
+    for (int corner = 0; corner < tile.corners; ++corner) {
       const Vector<float> weights = load(tile.weights[corner] + i);
       sum += weights * gather_weighted(from, tile.offsets[corner] + i, weights);
     }

@@ -63,13 +63,10 @@ def table() -> dict[Any, Callable[..., Any]]:
   }
 
 
-def _grid_sampler_2d(
-  x: torch.Tensor, grid: torch.Tensor, mode: int = 0, *args: Any, **kwargs: Any
-) -> Any:
+def _grid_sampler_2d(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
   """Samples of images, which Husk's library computes. A kernel of Inductor would find the elements
   around a position for each channel again."""
-  linear_or_nearest = mode in (0, 1)
-  return CALLED if linear_or_nearest and x.is_floating_point() else NotImplemented
+  return CALLED if x.is_floating_point() else NotImplemented
 
 
 def _of_bytes(resized: Any) -> Callable[..., Any]:
