@@ -61,7 +61,11 @@ Allocation map(uint64_t size) {
 }
 
 void fill_bytes(char* to, const void* pattern, size_t width, size_t count) {
-  for (size_t i = 0; i < count; ++i) memcpy(to + i * width, pattern, width);
+  const size_t bytes = width * count;
+  if (bytes == 0) return;
+  memcpy(to, pattern, width);
+  for (size_t filled = width; filled < bytes; filled *= 2)
+    memcpy(to + filled, to, std::min(filled, bytes - filled));
 }
 
 CUresult enqueue_fill(const Call& call, CUstream stream, CUdeviceptr to, unsigned int value,

@@ -182,7 +182,7 @@ int32_t state_of(const Exchange& e, Time* since, const Come& have_all_come) {
       return have_all_come() ? 0 : now < *since + longest ? 2 : 1;
   while (!have_all_come() && !is_stopped(e)) {
     if (std::chrono::steady_clock::now() > until) return 1;
-    std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
   return 0;
 }

@@ -1,6 +1,7 @@
 #include "schedule.h"
 
 #include <algorithm>
+#include <chrono>
 #include <thread>
 #include <utility>
 
@@ -188,7 +189,7 @@ void finish(const TaskPointer& task) {
   while (!try_to_finish(task)) {
     if (std::any_of(queue().begin(), queue().end(), waits_for_thread)) {
       state().mutex.unlock();  // the other thread's call needs it
-      std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
       state().mutex.lock();
       continue;
     }

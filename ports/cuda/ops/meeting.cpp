@@ -18,6 +18,7 @@ namespace husk::cuda {
 struct MeetingSlot {
   std::atomic<uint32_t> world;  // 0 before the rank comes
   std::atomic<uint32_t> round;  // the last one whose record is there
+  std::atomic<uint32_t> has_left;
   // The records of even rounds and of odd ones. A rank that writes to the place of two rounds ago
   // has met the others in the round between, so they have read what was there.
   uint8_t records[2][kRankRecordBytes];
@@ -101,7 +102,8 @@ husk_status Meeting::open(const husk_port_group& request, husk_error* error) {
   HUSK_TRY(attach(*request.id, error));
   uint32_t nobody = 0;
   husk_status status = HUSK_OK;
-  if (!shared_->slots[rank_].world.compare_exchange_strong(nobody, world_))
+  has_come_ = shared_->slots[rank_].world.compare_exchange_strong(nobody, world_);
+  if (!has_come_)
     status = fail(error, HUSK_INVALID_ARGUMENT,
                   "a group of ranks: rank %u has joined with this id already: each rank joins "
                   "once, and each group has an id of its own (husk_group_id_create)",
@@ -118,6 +120,7 @@ husk_status Meeting::open(const husk_port_group& request, husk_error* error) {
 }
 
 void Meeting::close() {
+  if (shared_ && has_come_) shared_->slots[rank_].has_left.store(1, std::memory_order_release);
   if (shared_) munmap(shared_, sizeof *shared_);
   shared_ = nullptr;
 }
@@ -126,6 +129,7 @@ husk_status Meeting::wait_for(uint32_t rank, uint32_t timeout_ms, husk_error* er
   const int64_t until = milliseconds() + timeout_ms;
   const MeetingSlot& slot = shared_->slots[rank];
   for (uint32_t turn = 1;; ++turn) {
+    const bool has_left = slot.has_left.load(std::memory_order_acquire);  // before its last round
     const auto ahead = static_cast<int32_t>(slot.round.load(std::memory_order_acquire) - rounds_);
     const uint32_t world = slot.world.load(std::memory_order_relaxed);
     if (world && world != world_)
@@ -134,6 +138,8 @@ husk_status Meeting::wait_for(uint32_t rank, uint32_t timeout_ms, husk_error* er
                   "the same husk_engine_options.world",
                   rank_, world_, rank, world);
     if (ahead >= 0) return HUSK_OK;
+    if (has_left)
+      return fail(error, HUSK_DEVICE, "a group of ranks: rank %u has left after a failure", rank);
     if (turn % kTurnsBetweenChecks == 0 && milliseconds() > until)
       return fail(error, HUSK_DEVICE,
                   "a group of ranks: rank %u did not come within %u ms "

@@ -20,6 +20,7 @@ class Meeting {
  public:
   // Comes to the meeting, and waits for the other ranks.
   husk_status open(const husk_port_group& request, husk_error* error);
+  // Leaves. Nobody waits for this rank from now on.
   void close();
   bool is_open() const { return shared_; }
   // Brings a record of kRankRecordBytes from each rank to each other one. All ranks call it equally
@@ -32,6 +33,7 @@ class Meeting {
 
   SharedMeeting* shared_;  // null if there is no meeting
   uint32_t rank_, world_, rounds_;
+  bool has_come_;  // this rank's part of the memory is its own
 };
 
 }  // namespace husk::cuda

@@ -18,27 +18,27 @@ namespace husk::host {
 
 namespace {
 
-enum class Mode { Linear = 0, Nearest = 1, Cubic = 2 };
+enum class Sampling { Linear = 0, Nearest = 1, Cubic = 2 };
 enum class Padding { Zeros = 0, Border = 1, Reflection = 2 };
 
 struct Grid {
   int64_t sizes[kAxes], strides[kAxes];  // of the input; 1 and 0 for an unused axis
   int dims;                              // 2 or 3
-  Mode mode;
+  Sampling mode;
   bool align;
   Padding padding;
 
   // The elements along an axis that a result depends on.
-  int sides() const { return mode == Mode::Cubic ? 4 : 2; }
+  int sides() const { return mode == Sampling::Cubic ? 4 : 2; }
   // The input elements that a result depends on.
-  int corners() const { return mode == Mode::Cubic ? 16 : 1 << dims; }
+  int corners() const { return mode == Sampling::Cubic ? 16 : 1 << dims; }
   // Maps a grid coordinate in [-1, 1] to a position along an axis. Cubic polynomials pad elements,
   // the other modes the position. Far positions of polynomials keep their side, and no polynomial
   // has a value at infinity, as in PyTorch.
   double position(double x, int64_t size) const {
     const double n = static_cast<double>(size);
     const double at = align ? (x + 1) / 2 * (n - 1) : ((x + 1) * n - 1) / 2;
-    if (mode == Mode::Cubic)
+    if (mode == Sampling::Cubic)
       return !std::isfinite(at) ? static_cast<double>(NAN) : std::fmin(std::fmax(at, -kFar), kFar);
     const double inside = padded(at, n);
     return inside > -kFar && inside < kFar ? inside : -kFar;  // NaN and far positions lie outside
@@ -74,8 +74,8 @@ int64_t floor_of(double position) {
 // The weights of the elements before and behind a position between two elements, `part` behind the
 // first. The cubic polynomials are those of PyTorch, whose second derivative at 1 is 0.75
 // (aten/src/ATen/native/UpSample.h).
-void set_weights(Mode mode, double part, double (&weights)[4]) {
-  if (mode != Mode::Cubic) {
+void set_weights(Sampling mode, double part, double (&weights)[4]) {
+  if (mode != Sampling::Cubic) {
     weights[0] = 1 - part;
     weights[1] = part;
     return;
@@ -96,7 +96,7 @@ struct Side {
   int64_t offsets[4];
 
   void set(const Grid& g, int d, double at) {
-    const bool cubic = g.mode == Mode::Cubic, nearest = g.mode == Mode::Nearest;
+    const bool cubic = g.mode == Sampling::Cubic, nearest = g.mode == Sampling::Nearest;
     const int64_t low = std::isnan(at) ? 0
                         : nearest      ? static_cast<int64_t>(std::nearbyint(at))
                                        : floor_of(at);
@@ -229,7 +229,7 @@ struct Sampler {
     GridTile tile;
     tile.count = count;
     tile.dims = g.dims;
-    tile.nearest = g.mode == Mode::Nearest;
+    tile.nearest = g.mode == Sampling::Nearest;
     tile.corners = tile.nearest ? 1 : g.corners();
     for (int d = kAxes - g.dims; d < kAxes; ++d) {
       // A position is far below INT32_MAX, and a size that is larger has no strides.
@@ -238,7 +238,7 @@ struct Sampler {
       for (int64_t i = 0; i < GridTile::kMost; ++i)
         tile.positions[d][i] = i < count ? position(d, at[0] + i * steps[0]) : 0;
     }
-    if (g.mode == Mode::Cubic)
+    if (g.mode == Sampling::Cubic)
       prepare_cubic(tile);
     else
       kernels.prepare(tile);
@@ -310,7 +310,7 @@ husk_status grid_sampler(const Arguments& args, int dims) {
                                "is not 0 (linear), 1 (nearest) or, of an image, 2 (cubic)");
   if (padding < 0 || padding > 2)
     return args.argument_error(kPaddingMode, HUSK_INVALID_ARGUMENT, "is not 0, 1 or 2");
-  g.mode = static_cast<Mode>(mode);
+  g.mode = static_cast<Sampling>(mode);
   g.padding = static_cast<Padding>(padding);
   g.dims = dims;
   HUSK_TRY(args.check_size(kGrid, 0, input.sizes[0], "the input's images"));
