@@ -26,6 +26,7 @@ def known() -> Iterator[None]:
 def replacements() -> list[Replacement]:
   """Functions of torch and SymPy, each with one that remembers."""
   import sympy
+  from sympy.functions.elementary.miscellaneous import MinMaxBase
   from torch.fx.experimental import symbolic_shapes
   from torch.utils._sympy import interp, value_ranges
   from torch.utils._sympy.functions import FloorDiv, ModularIndexing
@@ -35,6 +36,7 @@ def replacements() -> list[Replacement]:
   bound, bounded = _of_parts(interp.sympy_interp, value_ranges.SymPyValueRangeAnalysis)
   return [
     *((kind, "eval", _evaluation(vars(kind)["eval"])) for kind in (FloorDiv, ModularIndexing)),
+    (MinMaxBase, "_is_connected", _comparison(vars(MinMaxBase)["_is_connected"])),
     (shapes, "_fast_expand", _expansion(shapes._fast_expand)),
     (sympy.Basic, "free_symbols", _symbols(vars(sympy.Basic)["free_symbols"])),
     (interp, "sympy_interp", bounded),
@@ -96,6 +98,14 @@ def _without_deep_parts(expression: Any, symbols: dict[Any, Any]) -> Any:
     }
     symbols[expression] = sympy.Symbol(f"size_{len(symbols)}", integer=True, **known)
   return symbols[expression]
+
+
+def _comparison(compare: Any) -> Any:
+  """The class method by which SymPy finds the larger of two parts of a maximum or minimum. It does so
+  whenever an index with one gets other variables, which was half of the time of an export whose
+  indices are clamped."""
+  find = functools.cache(compare.__func__)
+  return classmethod(lambda kind, *parts: find(kind, *parts))
 
 
 def _expansion(expand: Callable[..., Any]) -> Callable[..., Any]:

@@ -1002,6 +1002,9 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   "sympy.core.basic": (
     replaces("free_symbols", "keeps what it has found (repeated_sizes.py)", of="Basic"),
   ),
+  "sympy.functions.elementary.miscellaneous": (
+    replaces("_is_connected", "keeps what it has found (repeated_sizes.py)", of="MinMaxBase"),
+  ),
   # Triton.
   "triton.backends.compiler": (uses("GPUTarget", "the GPU that Triton compiles for"),),
   "triton.compiler": (uses("ASTSource", "a kernel that Triton compiles"),),
