@@ -256,9 +256,10 @@ void visit_chunk(const Exchange& e, uint32_t rank, uint32_t block, uint32_t k, c
   const uint32_t before = e.world == 2 ? *counter(e, block) : 0;
   const uint32_t number = before + k + 1, size = e.block_units * 16;
   const uint64_t slot = block * 4 + number % 4;
-  char* const space = reinterpret_cast<char*>(e.workspaces[rank]);
+  const CUdeviceptr space = e.workspaces[rank];  // 0 in a world of one rank
   const uint32_t at = (block + k * e.blocks) * size;
-  visit(reinterpret_cast<uint32_t*>(space) + slot, space + kHead + slot * size, number, at,
+  visit(reinterpret_cast<uint32_t*>(space + slot * 4),
+        reinterpret_cast<char*>(space + kHead + slot * size), number, at,
         std::min(size, e.bytes - at));
 }
 
