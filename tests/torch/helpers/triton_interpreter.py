@@ -76,12 +76,16 @@ class _Libdevice:
 
   def _by_numpy(self, name, *args):
     import numpy
+    import replayed_programs
     import triton.language as tl
     from triton.runtime import interpreter
 
-    data = getattr(numpy, name)(*(arg.handle.data for arg in args))
-    dtype = args[0].handle.dtype
-    handle = interpreter.TensorHandle(data.astype(args[0].handle.data.dtype), dtype)
+    def computed(*handles):
+      data = getattr(numpy, name)(*(handle.data for handle in handles))
+      dtype = handles[0].dtype
+      return interpreter.TensorHandle(data.astype(handles[0].data.dtype), dtype)
+
+    handle = replayed_programs.recorded(name, computed)(*(arg.handle for arg in args))
     return tl.core.tensor(handle, args[0].type)
 
   def _lgamma(self, tl, x):
@@ -92,20 +96,6 @@ class _Libdevice:
     y = x + 9
     series = (1 / 12 - (1 / 360 - 1 / (1260 * y * y)) / (y * y)) / y
     return (y - 0.5) * tl.log(y) - y + 0.9189385332046727 + series - tl.log(product)
-
-
-def _patch_index():
-  """Makes scalars usable as ints. The interpreter holds a scalar as an array of one element, which
-  recent versions of NumPy do not accept as an int."""
-  from triton.runtime import interpreter
-
-  original = interpreter._patch_lang_tensor
-
-  def patched(tensor, scope):
-    original(tensor, scope)
-    scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
-
-  interpreter._patch_lang_tensor = patched
 
 
 def _patch_masks():
@@ -222,13 +212,14 @@ def _patch_atomics():
 def patch():
   """Corrects the interpreter and makes it faster, before it interprets the first kernel."""
   import quick_interpreter
+  import replayed_programs
 
   quick_interpreter.patch()
-  _patch_index()
   _patch_masks()
   _patch_dots()
   _patch_rounding(os.environ.get("HUSK_INTERPRETED_TF32") == "exact")
   _patch_atomics()
+  replayed_programs.patch()
 
 
 def interpreted(name, source):

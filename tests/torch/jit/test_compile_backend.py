@@ -110,9 +110,8 @@ def equal(function, *args, grad=False, others=(), **options):
 
 
 def together(cases, grad=False):
-  """A function that computes all cases, a dict of functions with their arguments, and its arguments.
+  """A function that computes all cases, functions with their arguments by name, and its arguments.
   To compile one function takes a part of the time that one for each case would."""
-  copied = lambda x: x.clone().requires_grad_(grad) if isinstance(x, torch.Tensor) else x  # noqa: E731
   counts = [len(args) for _, *args in cases.values()]
 
   def function(*args):
@@ -122,7 +121,10 @@ def together(cases, grad=False):
       for (name, (case, *_)), count in zip(cases.items(), counts, strict=True)
     }
 
-  return function, *(copied(x) for _, *args in cases.values() for x in args)
+  values = [x for _, *args in cases.values() for x in args]
+  return function, *(
+    x.clone().requires_grad_(grad) if isinstance(x, torch.Tensor) else x for x in values
+  )
 
 
 def mlp():
