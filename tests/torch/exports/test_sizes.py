@@ -412,8 +412,8 @@ CONVOLUTIONS = {
   ),
   "kernel": (
     lambda self, x, w: F.conv2d(x, w, dilation=(1, 2)),
-    [((2, 3, 8, 9), (6, 3, 3, 2)), ((3, 4, 6, 7), (2, 4, 2, 3)), ((3, 2, 7, 8), (5, 2, 4, 4))],
-    {"x": {0: AUTO, 1: AUTO, 2: AUTO, 3: AUTO}, "w": {0: AUTO, 1: AUTO, 2: AUTO, 3: AUTO}},
+    [((2, 3, 8, 9), (6, 3, 3, 2)), ((2, 4, 6, 7), (6, 4, 2, 3)), ((2, 2, 7, 8), (6, 2, 4, 4))],
+    {"x": {1: AUTO, 2: AUTO, 3: AUTO}, "w": {1: AUTO, 2: AUTO, 3: AUTO}},
   ),
   "padding": (
     lambda self, x, w: F.conv1d(x, w, padding=w.shape[2] - 1),
