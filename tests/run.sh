@@ -244,7 +244,7 @@ stage() {
       [[ -x build/release/bin/huskc ]] || preset release -j2
       extension
       HUSKC=$PWD/build/release/bin/huskc runner build/pytest-binding.log \
-        build/venv/bin/python "${pytest[@]}" tests/python -n 2 --durations=5
+        build/venv/bin/python "${pytest[@]}" tests/python -n 2 --dist loadfile --durations=5
       result=$(tail -n 1 build/pytest-binding.log)
       ;;
     chat)

@@ -2,7 +2,6 @@
 transformers if that is installed, else a model with stand-ins of language_model.py. The decoder of
 the stand-in has positions as BART and a bias of relative positions as T5."""
 
-import importlib.util
 import sys
 import types
 
@@ -101,8 +100,9 @@ class Decoder(torch.nn.Module):
     self.embedding = torch.nn.Embedding(VOCABULARY, WIDTH)
     self.positions = Positions(POSITIONS, WIDTH)
     self.distances = torch.nn.Embedding(POSITIONS, HEADS)
-    self.own = torch.nn.ModuleList(Attention(config, i) for i in range(LAYERS))
-    self.cross = torch.nn.ModuleList(Attention(config, i) for i in range(LAYERS))
+    layers = range(config.decoder_layers)
+    self.own = torch.nn.ModuleList(Attention(config, i) for i in layers)
+    self.cross = torch.nn.ModuleList(Attention(config, i) for i in layers)
 
   def forward(self, tokens, mask, source, source_mask, cache):
     begin = 0 if cache is None else cache.get_seq_length()
@@ -118,14 +118,14 @@ class Decoder(torch.nn.Module):
 
 
 class Model(torch.nn.Module):
-  def __init__(self, speech):
+  def __init__(self, speech, layers):
     super().__init__()
     self.main_input_name = "input_features" if speech else "input_ids"
     self.config = language_model.Config(
       model_type="small_pair",
       is_encoder_decoder=True,
       vocab_size=VOCABULARY,
-      decoder_layers=LAYERS,
+      decoder_layers=layers,
       max_position_embeddings=POSITIONS,
       decoder_start_token_id=START,
       eos_token_id=END,
@@ -167,20 +167,15 @@ class Model(torch.nn.Module):
     return types.SimpleNamespace(logits=self.head(x))
 
 
-def has_transformers():
-  found = sys.modules.get("transformers")  # perhaps a stand-in
-  return importlib.util.find_spec("transformers") is not None if found is None else found.__spec__
-
-
-def make(monkeypatch, speech=False):
+def make(monkeypatch, speech=False, layers=LAYERS):
   """The model, in eval mode, as language_model.make."""
   torch.manual_seed(0)
-  if has_transformers():
-    model = of_transformers(speech)
+  if language_model.has_transformers():
+    model = of_transformers(speech, layers)
   else:
     for name, module in stand_in().items():
       monkeypatch.setitem(sys.modules, name, module)
-    model = Model(speech)
+    model = Model(speech, layers)
   random = torch.Generator().manual_seed(2)
   with torch.no_grad():  # larger numbers, so that sources change texts
     for one in model.parameters():
@@ -190,14 +185,14 @@ def make(monkeypatch, speech=False):
   return model.eval()
 
 
-def of_transformers(speech):
+def of_transformers(speech, layers):
   import transformers
 
   common = {"vocab_size": VOCABULARY, "d_model": WIDTH, "tie_word_embeddings": False}
   common |= {"decoder_start_token_id": START, "eos_token_id": END, "pad_token_id": 0}
   if not speech:
     config = transformers.T5Config(
-      **common, d_kv=8, d_ff=48, num_layers=1, num_heads=HEADS, num_decoder_layers=LAYERS
+      **common, d_kv=8, d_ff=48, num_layers=1, num_heads=HEADS, num_decoder_layers=layers
     )
     return transformers.T5ForConditionalGeneration(config)
   sizes = dict.fromkeys(("encoder_layers", "decoder_layers"), 1)

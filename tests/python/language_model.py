@@ -66,11 +66,11 @@ def turned(x, positions):
 class Decoder(torch.nn.Module):
   """Embeddings, layers of attention alone, and a head."""
 
-  def __init__(self):
+  def __init__(self, layers=LAYERS):
     super().__init__()
     self.config = Config(
       model_type="small",
-      num_hidden_layers=LAYERS,
+      num_hidden_layers=layers,
       vocab_size=VOCABULARY,
       max_position_embeddings=LIMIT,
       eos_token_id=2,
@@ -78,9 +78,9 @@ class Decoder(torch.nn.Module):
     )
     width = HEADS * HEAD
     self.embedding = torch.nn.Embedding(VOCABULARY, width)
-    self.queries = torch.nn.ModuleList(torch.nn.Linear(width, width) for _ in range(LAYERS))
+    self.queries = torch.nn.ModuleList(torch.nn.Linear(width, width) for _ in range(layers))
     self.both = torch.nn.ModuleList(
-      torch.nn.Linear(width, 2 * SHARED * HEAD) for _ in range(LAYERS)
+      torch.nn.Linear(width, 2 * SHARED * HEAD) for _ in range(layers)
     )
     self.head = torch.nn.Linear(width, VOCABULARY)
 
@@ -111,7 +111,7 @@ class Decoder(torch.nn.Module):
         q_offset=cache.layers[0].get_seq_length(),
         mask_function=lambda row, head, query, key: key <= query,
       )
-    for layer in range(LAYERS):
+    for layer in range(len(self.queries)):
       query = self.queries[layer](x).view(rows, count, HEADS, HEAD).transpose(1, 2)
       keys, values = (
         self.both[layer](x).view(rows, count, 2 * SHARED, HEAD).transpose(1, 2).chunk(2, dim=1)
@@ -129,20 +129,25 @@ class Decoder(torch.nn.Module):
     return x
 
 
-def make(monkeypatch):
+def has_transformers():
+  found = sys.modules.get("transformers")  # perhaps a stand-in
+  return importlib.util.find_spec("transformers") is not None if found is None else found.__spec__
+
+
+def make(monkeypatch, layers=LAYERS):
   """The model, in eval mode. A stand-in stays in sys.modules as long as the test."""
   torch.manual_seed(0)
-  if importlib.util.find_spec("transformers") is None:
+  if not has_transformers():
     for name, module in stand_in().items():
       monkeypatch.setitem(sys.modules, name, module)
-    return Decoder().eval()
+    return Decoder(layers).eval()
   import transformers
 
   config = transformers.LlamaConfig(
     vocab_size=VOCABULARY,
     hidden_size=HEADS * HEAD,
     intermediate_size=48,
-    num_hidden_layers=LAYERS,
+    num_hidden_layers=layers,
     num_attention_heads=HEADS,
     num_key_value_heads=SHARED,
     max_position_embeddings=LIMIT,

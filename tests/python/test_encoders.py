@@ -12,7 +12,7 @@ import pytest
 import torch
 from husk import tools
 from husk.language import encoders, exporting, hooks
-from text_file import generated_in_c
+from text_file import generated_in_c, without_sampling
 
 MOST, MOST_SOURCE, SLOTS = 24, 20, 2
 SHAPE = (encoder_model.BINS, encoder_model.FRAMES)
@@ -20,9 +20,10 @@ SUPPRESSED, FIRST_SUPPRESSED = list(range(100, 230)), list(range(230, 263))
 
 
 def exported(folder, patch, speech, most=MOST, pages=None):
-  """A model of tokens, with all that a file can have, or one of features, with tokens that must not
-  come."""
-  model = encoder_model.make(patch, speech)
+  """A model of tokens, with all that a file can have but `controls` (test_sounds.py), or one of
+  features, with tokens that must not come."""
+  model = encoder_model.make(patch, speech, layers=1 if speech or pages else 2)
+  without_sampling(patch)
   settings = {"eos_token_id": encoder_model.END, "decoder_start_token_id": encoder_model.START}
   if speech:
     settings |= {"forced_decoder_ids": [[1, 7], [2, 8]], "suppress_tokens": SUPPRESSED}
@@ -38,7 +39,7 @@ def exported(folder, patch, speech, most=MOST, pages=None):
     pages=pages,
     max_encoder_tokens=None if speech else MOST_SOURCE,
     slots=SLOTS,
-    features=() if speech else ("copy", "controls"),
+    features=() if speech else ("copy",),
     targets=(target,),
   )
   model.generation_config = before

@@ -12,12 +12,11 @@ import pytest
 import torch
 from husk import __main__ as command
 from husk import tools
-from husk.language import steps
-from text_file import host_target
+from husk.language import caches, exporting, steps
+from text_file import host_target, without_sampling
 
 MOST, SLOTS, PAGES = 150, 3, 5
-FEATURES = ("copy", "controls", "verify", "embed")
-SIZES = {"max_tokens": MOST, "slots": SLOTS, "features": FEATURES}
+SIZES = {"max_tokens": MOST, "slots": SLOTS}
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +28,35 @@ def model():
 @pytest.fixture(scope="module")
 def artifact(model, tmp_path_factory):
   path = tmp_path_factory.mktemp("pages") / "model.husk"
-  husk.language.export(model, path, pages=PAGES, targets=(host_target(),), **SIZES)
+  given = {**SIZES, "features": ("copy", "verify", "embed"), "targets": (host_target(),)}
+  with pytest.MonkeyPatch.context() as patch:
+    without_sampling(patch)
+    husk.language.export(model, path, pages=PAGES, **given)
+  return path
+
+
+@pytest.fixture(scope="module")
+def cached(request, tmp_path_factory):
+  """The type of a cache, a model, and its file with slots. Two layers, whose caches must not be
+  mixed up, are enough with one type of codes; the models of the other types have one."""
+  kind = request.param
+  path = tmp_path_factory.mktemp("cache") / "slots.husk"
+  with pytest.MonkeyPatch.context() as patch:
+    model = language_model.make(patch, layers=2 if kind == "int8" else 1)
+    yield kind, model, exported_alone(model, path, kind)
+
+
+def exported_alone(model, path, cache, **sizes):
+  """A file with the functions alone that keep something in a cache of a type."""
+  functions, names = exporting._functions, ("prefill", "decode", "verify", "copy")
+  given = {**SIZES, **sizes, "features": ("copy", "verify"), "targets": (host_target(),)}
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(
+      exporting,
+      "_functions",
+      lambda *arguments: {name: functions(*arguments)[name] for name in names},
+    )
+    husk.language.export(model, path, cache=cache, **given)
   return path
 
 
@@ -54,16 +81,37 @@ def test_the_file_says_what_it_has(artifact):
   assert sizes == {(PAGES + 1, language_model.SHARED, steps.PAGE, head)}
 
 
-@pytest.mark.parametrize("cache", [None, "bfloat16", "int8", "fp8"])
-def test_functions_equal_those_of_slots(model, artifact, tmp_path, cache):
-  path, of_slots = artifact, tmp_path / "slots.husk"
-  features, kinds = ("copy", "verify"), {"cache": cache, "targets": (host_target(),)}
-  sizes = {**SIZES, "features": features}
-  husk.language.export(model, of_slots, **sizes, **kinds)
-  if cache:
-    path = tmp_path / "pages.husk"
-    husk.language.export(model, path, pages=PAGES, **sizes, **kinds)
-  slots, pages = (husk.load(one, threads=1).session() for one in (of_slots, path))
+class Eager:
+  """The functions of a module for arrays, as a session has them."""
+
+  def __init__(self, module):
+    self._module = module
+
+  def __getattr__(self, name):
+    function = getattr(self._module, name)
+
+    def call(*given):
+      given = [torch.from_numpy(one) if isinstance(one, np.ndarray) else one for one in given]
+      with torch.no_grad():
+        return function(*given)
+
+    return call
+
+
+def test_functions_equal_those_of_slots_in_eager_mode(model, artifact):
+  with exporting.decoder_of(model, SLOTS, MOST, None) as module:
+    check_pages(Eager(module), husk.load(artifact, threads=1).session())
+
+
+@pytest.mark.parametrize("cached", ["bfloat16", "int8", "fp8"], indirect=True)
+def test_functions_equal_those_of_slots(cached, tmp_path):
+  """Both are exported, since modules in eager mode round some numbers to other ones."""
+  cache, model, of_slots = cached
+  path = exported_alone(model, tmp_path / "pages.husk", cache, pages=PAGES)
+  check_pages(*(husk.load(one, threads=1).session() for one in (of_slots, path)))
+
+
+def check_pages(slots, pages):
   prompt = np.array(random_tokens(1, 70))
 
   def same(one, other, rows=slice(None)):
@@ -93,6 +141,32 @@ def test_functions_equal_those_of_slots(model, artifact, tmp_path, cache):
   for wrong in (PAGES + 1, -1):
     with pytest.raises(ValueError):
       pages.copy(1, wrong)
+
+
+@pytest.mark.parametrize("cached", ["int8", "fp8"], indirect=True)
+def test_a_cache_of_codes(cached):
+  """The program writes and reads codes as the module in eager mode does."""
+  cache, model, path = cached
+  session = husk.load(path, threads=1).session()
+  tokens = torch.arange(12) * 31 % language_model.VOCABULARY
+  kind = caches.KINDS[cache]
+  with exporting.decoder_of(model, SLOTS, MOST, kind) as module, torch.no_grad():
+    _, expected = module.prefill(tokens, 1, 0, 12)
+    _, found = session.prefill(tokens.numpy(), 1, 0, 12)
+    torch.testing.assert_close(torch.as_tensor(found), expected, rtol=1e-4, atol=1e-4)
+    positions = torch.tensor([MOST, 12])
+    for at in range(12, 16):
+      positions[1] = at
+      _, expected = module.decode(tokens[:2], positions, at + 1)
+      _, found = session.decode(tokens[:2].numpy(), positions.numpy(), at + 1)
+      torch.testing.assert_close(torch.as_tensor(found)[1], expected[1], rtol=1e-4, atol=1e-4)
+    sizes = {name: len(session.state[name].tobytes()) for name in session.state}
+    numbers = [size for name, size in sizes.items() if not name.endswith("scales")]
+    scales = [size for name, size in sizes.items() if name.endswith("scales")]
+    assert sum(numbers) * 4 == sum(scales) * language_model.HEAD
+    right = model(input_ids=tokens[None]).logits[0, -1]
+    _, found = session.prefill(tokens.numpy(), 0, 0, 12)
+    assert (torch.as_tensor(found)[0] - right).abs().max() < 0.1 * right.abs().max()
 
 
 def test_a_page_that_is_not_there_is_an_error(artifact):
@@ -138,8 +212,9 @@ def test_states_beside_pages(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, name, module)
   torch.manual_seed(1)
   model, path = Mixed().eval(), tmp_path / "model.husk"
-  targets = (host_target(),)
-  husk.language.export(model, path, max_tokens=MOST, slots=SLOTS, pages=4, targets=targets)
+  without_sampling(monkeypatch)
+  given = {**SIZES, "features": ("copy", "single"), "targets": (host_target(),)}
+  husk.language.export(model, path, pages=4, **given)
   prompts = [random_tokens(i, n) for i, n in enumerate((60, 100, 1, 64, 62))]
   right = [right_tokens(model, prompt, 40) for prompt in prompts]
   loaded, paused = husk.text.load(path, threads=1), 0
@@ -220,8 +295,10 @@ def test_the_fewest_pages(monkeypatch, tmp_path):
   for name, module in language_model.stand_in().items():
     monkeypatch.setitem(sys.modules, name, module)
   torch.manual_seed(0)
-  model, path = language_model.Decoder().eval(), tmp_path / "model.husk"
-  husk.language.export(model, path, max_tokens=70, slots=2, pages=3, targets=(host_target(),))
+  model, path = language_model.Decoder(layers=1).eval(), tmp_path / "model.husk"
+  without_sampling(monkeypatch)
+  given = {"features": "copy", "targets": (host_target(),)}
+  husk.language.export(model, path, max_tokens=70, slots=2, pages=3, **given)
   loaded = husk.text.load(path, threads=1)
   requests = [loaded.submit(prompt, max_new_tokens=20) for prompt in ([5], list(range(60)))]
   loaded.run()

@@ -367,7 +367,7 @@ def test_log_probabilities(artifact, loaded):
   np.testing.assert_allclose(request.logprobs, right, rtol=1e-4, atol=1e-4)
 
 
-def test_what_is_wrong_is_named(artifact, loaded):
+def test_what_is_wrong_is_named(loaded, tmp_path):
   with pytest.raises(ValueError, match=f"has {MOST + 1} tokens, but a sequence of .* to {MOST}: "):
     loaded.submit([5] * (MOST + 1))
   with pytest.raises(ValueError, match="no token has the number 999: there are 263"):
@@ -387,7 +387,7 @@ def test_what_is_wrong_is_named(artifact, loaded):
   with pytest.raises(TypeError, match="heat"):
     loaded.submit([5], heat=1)
   with pytest.raises(ValueError, match="is no language model: it lacks the metadata"):
-    path = artifact.path.with_name("other.husk")
+    path = tmp_path / "other.husk"
     husk.export(torch.nn.Identity(), (torch.zeros(2),), path, targets=(host_target(),))
     husk.text.load(path)
 

@@ -13,7 +13,7 @@ import torch
 from husk import __main__ as command
 from husk import tools
 from husk.language import attachments, exporting
-from text_file import MOST, SLOTS, exported, host_target, tokenizer_json
+from text_file import MOST, SLOTS, exported, host_target, tokenizer_json, without_sampling
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +121,7 @@ class AttendsToBiased(AttendsByItself):
       mask_function=lambda row, head, query, key: key <= query,
       dtype=x.dtype,
     )
-    for number in range(language_model.LAYERS):
+    for number in range(len(self.queries)):
       sizes = (rows, count, -1, language_model.HEAD)
       query = self.queries[number](x).view(sizes).transpose(1, 2)
       keys, values = self.both[number](x).view(sizes).transpose(1, 2).chunk(2, dim=1)
@@ -154,8 +154,10 @@ def test_a_model_that_computes_attention_of_the_cache_by_itself(monkeypatch, tmp
   table = modules["transformers.masking_utils"].ALL_MASK_ATTENTION_FUNCTIONS
   before, path = dict(table), tmp_path / "model.husk"
   torch.manual_seed(0)
-  model = AttendsToBiased().eval()
-  husk.language.export(model, path, max_tokens=MOST, slots=SLOTS, targets=(host_target(),))
+  model = AttendsToBiased(layers=1).eval()
+  without_sampling(monkeypatch)
+  given = {"slots": SLOTS, "features": "single", "targets": (host_target(),)}
+  husk.language.export(model, path, max_tokens=MOST, **given)
   assert table == before
   loaded = husk.text.load(path, threads=1)
   prompts = [[5], [9, 4, 200], [7 * at % 263 for at in range(20)]]
@@ -216,35 +218,6 @@ def test_the_command_names_what_is_wrong(monkeypatch, tmp_path, capsys):
   monkeypatch.setitem(sys.modules, "transformers", None)
   assert command.main(arguments) == 1
   assert "husk.language.export needs transformers" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("cache", ["int8", "fp8"])
-def test_a_cache_of_codes(artifact, tmp_path, cache):
-  """The program writes and reads codes as the module in eager mode does."""
-  model, path = artifact.model, tmp_path / "model.husk"
-  husk.language.export(
-    model, path, max_tokens=MOST, slots=SLOTS, cache=cache, targets=(host_target(),)
-  )
-  session = husk.load(path, threads=1).session()
-  tokens = torch.arange(12) * 31 % language_model.VOCABULARY
-  kind = {"int8": torch.int8, "fp8": torch.float8_e4m3fn}[cache]
-  with exporting.decoder_of(model, SLOTS, MOST, kind) as module, torch.no_grad():
-    _, expected = module.prefill(tokens, 1, 0, 12)
-    _, found = session.prefill(tokens.numpy(), 1, 0, 12)
-    torch.testing.assert_close(torch.as_tensor(found), expected, rtol=1e-4, atol=1e-4)
-    positions = torch.tensor([MOST, 12])
-    for at in range(12, 16):
-      positions[1] = at
-      _, expected = module.decode(tokens[:2], positions, at + 1)
-      _, found = session.decode(tokens[:2].numpy(), positions.numpy(), at + 1)
-      torch.testing.assert_close(torch.as_tensor(found)[1], expected[1], rtol=1e-4, atol=1e-4)
-    sizes = {name: len(session.state[name].tobytes()) for name in session.state}
-    numbers = [size for name, size in sizes.items() if not name.endswith("scales")]
-    scales = [size for name, size in sizes.items() if name.endswith("scales")]
-    assert sum(numbers) * 4 == sum(scales) * language_model.HEAD
-    right = model(input_ids=tokens[None]).logits[0, -1]
-    _, found = session.prefill(tokens.numpy(), 0, 0, 12)
-    assert (torch.as_tensor(found)[0] - right).abs().max() < 0.1 * right.abs().max()
 
 
 def test_an_architecture_that_transformers_does_not_know(monkeypatch, tmp_path):

@@ -1,7 +1,9 @@
 """A file of a language model with tokenizer and template, and programs of the build that make texts
 with it, for the tests of husk.text."""
 
+import fcntl
 import json
+import os
 import pathlib
 import subprocess
 import typing
@@ -11,6 +13,7 @@ import language_model
 import pytest
 import torch
 from husk import tools
+from husk.language import exporting, sampling
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "text" / "golden.json"
 MOST, SLOTS = 40, 3
@@ -44,16 +47,29 @@ class Made(typing.NamedTuple):
 
 
 def exported(tmp_path_factory):
-  """For a fixture of a module: a model, exported with a tokenizer and a template."""
+  """For a fixture of a module: a model, exported with a tokenizer and a template. The file is that
+  of all modules, also of those in another process of pytest-xdist."""
+  base = tmp_path_factory.getbasetemp()
+  folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "checkpoint"
+  folder.mkdir(exist_ok=True)
+  path, traces = folder / "model.husk", folder / "traces.txt"
   with pytest.MonkeyPatch.context() as patch:
     model = language_model.make(patch)
-    folder = tmp_path_factory.mktemp("checkpoint")
-    (folder / "tokenizer.json").write_text(tokenizer_json(), encoding="utf-8")
-    settings = {"chat_template": TEMPLATE, "eos_token": {"content": "<|im_end|>"}}
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-    (folder / "LICENSE").write_text("Free.")
-    path, traces = folder / "model.husk", []
-    export = torch.export.export
+    with (folder / "lock").open("w") as lock:
+      fcntl.flock(lock, fcntl.LOCK_EX)
+      if not traces.exists():
+        traces.write_text(str(_export(model, folder, path)))
+    yield Made(model, path, int(traces.read_text()))
+
+
+def _export(model, folder, path):
+  """How often torch.export was called for the file."""
+  (folder / "tokenizer.json").write_text(tokenizer_json(), encoding="utf-8")
+  settings = {"chat_template": TEMPLATE, "eos_token": {"content": "<|im_end|>"}}
+  (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+  (folder / "LICENSE").write_text("Free.")
+  traces, export = [], torch.export.export
+  with pytest.MonkeyPatch.context() as patch:
     patch.setattr(torch.export, "export", lambda *a, **k: traces.append(a) or export(*a, **k))
     husk.language.export(
       model,
@@ -64,7 +80,27 @@ def exported(tmp_path_factory):
       features=FEATURES,
       targets=(host_target(),),
     )
-    yield Made(model, path, len(traces))
+  return len(traces)
+
+
+class Zeros(torch.nn.Module):
+  """In place of the function `sample`: draws the token 0."""
+
+  def forward(self, logits, temperature, top_k, top_p, min_p, seeds, positions):
+    return torch.zeros_like(positions), temperature.clone()
+
+
+def without_sampling(patch):
+  """Exports have a small function `sample` and no `sample_few`, for texts of the most likely tokens
+  alone. Both functions are the same in all files, and take as long to export as a model. Texts that
+  are drawn are wrong."""
+  without_few(patch)
+  patch.setattr(sampling, "Sampler", Zeros)
+
+
+def without_few(patch):
+  """Exports have no function `sample_few`, as those of small vocabularies."""
+  patch.setattr(exporting, "_CANDIDATES", language_model.VOCABULARY)
 
 
 def host_target():

@@ -134,10 +134,31 @@ def arguments(name):
   return FunctionModule(function), [image(*each) for each in sizes], {"x": inside(rank)}
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_all_sizes_run_on_hosts(tmp_path, name):
-  model, (first, *others), shapes = arguments(name)
-  run(tmp_path, model, first, shapes, others)
+# The cases of one export, in which each has an input of its own.
+GROUPS = {
+  "pools": [name for name in CASES if name.startswith(("avg_pool", "max_pool"))],
+  "adaptive pools": [name for name in CASES if name.startswith("adaptive")],
+  "resized": [name for name in CASES if name.startswith(("area", "nearest"))],
+  "parts": [name for name in CASES if name.startswith(("slice", "diagonal"))],
+}
+
+
+def test_groups_have_all_cases():
+  assert sorted(sum(GROUPS.values(), [])) == sorted(CASES)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_all_sizes_run_on_hosts(tmp_path, group):
+  cases = [CASES[name] for name in GROUPS[group]]
+  model = FunctionModule(
+    lambda self, *xs: [function(self, x) for (function, *_), x in zip(cases, xs, strict=True)]
+  )
+  count = max(len(sizes) for *_, sizes in cases)
+  first, *others = (
+    tuple(*zip(*(image(*sizes[min(i, len(sizes) - 1)]) for *_, sizes in cases)))
+    for i in range(count)
+  )
+  run(tmp_path, model, first, {"xs": tuple(inside(rank) for _, rank, _ in cases)}, others)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -214,24 +235,40 @@ def test_a_size_that_lowering_takes_for_another_is_refused_under_its_name(tmp_pa
   assert f"lt(0, {size})" in check, check
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_an_empty_dimension_is_refused_as_in_eager_mode(tmp_path, name):
-  function, message = REFUSED[name]
-  model = FunctionModule(lambda self, x: function(x))
-  path = husk.export(
-    model,
-    (numbers(1, 2, 6),),
-    tmp_path / "made.husk",
-    dynamic_shapes={"x": {2: N}},
+def of_tensor(function):
+  """A module of a function without `self`."""
+  return FunctionModule(lambda self, x: function(x))
+
+
+def exported_together(tmp_path_factory, functions, x, sizes):
+  """The artifact of several functions of x, whose kernels are compiled at once. `sizes` are those
+  of x that vary, by the name of the function."""
+  return husk.export(
+    {
+      name: husk.Function(of_tensor(function), (x,), dynamic_shapes={"x": sizes[name]})
+      for name, (function, *_) in functions.items()
+    },
+    tmp_path_factory.mktemp("together") / "made.husk",
     targets=(f"host:{ISAS[0]}",),
   )
+
+
+@pytest.fixture(scope="module")
+def refusing(tmp_path_factory):
+  sizes = dict.fromkeys(REFUSED, {2: N})
+  return exported_together(tmp_path_factory, REFUSED, numbers(1, 2, 6), sizes)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_an_empty_dimension_is_refused_as_in_eager_mode(refusing, tmp_path, name):
+  (function, message), option = REFUSED[name], f"--function={name}"
   with pytest.raises((RuntimeError, IndexError)):
-    model(numbers(1, 2, 0))
-  code, _, text = husk_run(path, tmp_path, {"x": numbers(1, 2, 0)})
+    function(numbers(1, 2, 0))
+  code, _, text = husk_run(refusing, tmp_path, {"x": numbers(1, 2, 0)}, option)
   assert code and message in text, text
-  code, outputs, text = husk_run(path, tmp_path, {"x": numbers(1, 2, 9)})
+  code, outputs, text = husk_run(refusing, tmp_path, {"x": numbers(1, 2, 9)}, option)
   assert code == 0, text
-  torch.testing.assert_close(outputs["0"], model(numbers(1, 2, 9)), rtol=1e-5, atol=1e-5)
+  torch.testing.assert_close(outputs["0"], function(numbers(1, 2, 9)), rtol=1e-5, atol=1e-5)
 
 
 def test_an_empty_index_of_an_empty_tensor_runs(tmp_path):
@@ -301,23 +338,21 @@ SMALL = {
 }
 
 
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+  sizes = {name: {0: AUTO if name == "cubes_of_a_part" else N} for name in SMALL}
+  return exported_together(tmp_path_factory, SMALL, numbers(7, 5).abs(), sizes)
+
+
 @pytest.mark.parametrize("name", SMALL)
-def test_small_sizes_that_torch_takes_for_larger_ones_are_refused(tmp_path, name):
-  function, taken, refused = SMALL[name]
-  least = 2 if name == "cubes_of_a_part" else 0
-  path = husk.export(
-    FunctionModule(lambda self, x: function(x)),
-    (numbers(7, 5).abs(),),
-    tmp_path / "made.husk",
-    dynamic_shapes={"x": {0: Dim("n", min=least, max=20) if least == 0 else AUTO}},
-    targets=(f"host:{ISAS[0]}",),
-  )
+def test_small_sizes_that_torch_takes_for_larger_ones_are_refused(small, tmp_path, name):
+  (function, taken, refused), option = SMALL[name], f"--function={name}"
   for rows in refused:
-    code, _, text = husk_run(path, tmp_path, {"x": numbers(rows, 5).abs()})
-    assert code, text
+    code, _, text = husk_run(small, tmp_path, {"x": numbers(rows, 5).abs()}, option)
+    assert code and "--function" not in text, text
   for rows in taken:
     x = numbers(rows, 5).abs()
-    code, outputs, text = husk_run(path, tmp_path, {"x": x})
+    code, outputs, text = husk_run(small, tmp_path, {"x": x}, option)
     assert code == 0, text
     torch.testing.assert_close(outputs["0"], function(x))
 
@@ -377,8 +412,8 @@ CONVOLUTIONS = {
   ),
   "kernel": (
     lambda self, x, w: F.conv2d(x, w, dilation=(1, 2)),
-    [((2, 3, 8, 9), (6, 3, 3, 2)), ((3, 4, 6, 7), (2, 4, 2, 3)), ((3, 2, 7, 8), (5, 2, 4, 4))],
-    {"x": {0: AUTO, 1: AUTO, 2: AUTO, 3: AUTO}, "w": {0: AUTO, 1: AUTO, 2: AUTO, 3: AUTO}},
+    [((2, 3, 8, 9), (6, 3, 3, 2)), ((2, 4, 6, 7), (6, 4, 2, 3)), ((2, 2, 7, 8), (6, 2, 4, 4))],
+    {"x": {1: AUTO, 2: AUTO, 3: AUTO}, "w": {1: AUTO, 2: AUTO, 3: AUTO}},
   ),
   "padding": (
     lambda self, x, w: F.conv1d(x, w, padding=w.shape[2] - 1),

@@ -1,6 +1,6 @@
-"""Kernels whose programs differ, for test_replayed_programs.py: run by Triton's interpreter with
-TRITON_INTERPRET=1, prints for each the numbers that it computed, how many programs were recorded, and
-whether others were replayed."""
+"""Kernels whose programs differ, for test_replayed_programs.py. Run by Triton's interpreter with
+TRITON_INTERPRET=1, this prints for each kernel the numbers that it computed, how many programs were
+recorded, and whether others were replayed."""
 
 import json
 

@@ -1,12 +1,12 @@
-"""Replays the programs of a grid in Triton's interpreter. It interprets the Python of a kernel again
+"""Replays the programs of a grid in Triton's interpreter. It interprets the Python of a kernel anew
 for each program, though most programs do the same operations with other numbers. Here the first
 program of a launch is recorded as the list of its operations on arrays, and the others repeat the
 list. What depends neither on the number of the program nor on memory is computed once.
 
 Python code of a kernel that reads a number decides by it: an `if`, or the end of a loop. The number
-is compared in each program, and one with another number is interpreted and recorded itself. Kernels
-that store before such a number is read are interpreted as before, since nothing may be stored twice,
-and so are those that read numbers in a way that is not known here."""
+is compared in each program, and one with another number is interpreted, and recorded itself.
+Kernels that store before they read such a number are interpreted as before, since nothing may be
+stored twice, and so are those that read numbers in a way that is not known here."""
 
 import functools
 import inspect

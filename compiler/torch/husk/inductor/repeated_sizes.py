@@ -101,8 +101,8 @@ def _without_deep_parts(expression: Any, symbols: dict[Any, Any]) -> Any:
 
 
 def _comparison(compare: Any) -> Any:
-  """The class method by which SymPy finds the larger of two parts of a maximum or minimum. It does so
-  whenever an index with one gets other variables, which was half of the time of an export whose
+  """The class method by which SymPy finds the larger of two parts of a maximum or minimum. It does
+  so whenever an index with one gets other variables, which was half of the time of an export whose
   indices are clamped."""
   find = functools.cache(compare.__func__)
   return classmethod(lambda kind, *parts: find(kind, *parts))

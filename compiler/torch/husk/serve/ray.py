@@ -111,7 +111,7 @@ def _read_config(
 
 
 def _gpus(one: settings.Settings) -> int:
-  """How many GPUs a replica needs for a model: as many as the largest number of one, and one more."""
+  """How many GPUs a replica needs for a model: one more than the largest number of its GPUs."""
   places = [place.partition(":") for place in one.devices]
   return max(1 + int(number or 0) if name == "cuda" else 0 for name, _, number in places)
 
