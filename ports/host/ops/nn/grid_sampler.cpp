@@ -115,12 +115,14 @@ template <class F>
 void set_corners(const Grid& g, const double (&at)[kAxes], const F& f) {
   Side axes[kAxes];
   for (int d = kAxes - g.dims; d < kAxes; ++d) axes[d].set(g, d, at[d]);
+  const int bits = g.sides() / 2;  // of a corner, for each axis
   for (int corner = 0; corner < g.corners(); ++corner) {
     int64_t offset = 0;
     double weight = 1;
-    for (int d = kAxes - 1, rest = corner; d >= kAxes - g.dims; --d, rest /= g.sides()) {
-      weight *= axes[d].weights[rest % g.sides()];
-      offset += axes[d].offsets[rest % g.sides()];
+    for (int d = kAxes - g.dims; d < kAxes; ++d) {
+      const int side = corner >> (kAxes - 1 - d) * bits & (g.sides() - 1);
+      weight *= axes[d].weights[side];
+      offset += axes[d].offsets[side];
     }
     f(corner, weight, offset);
   }
