@@ -60,13 +60,20 @@ def _keep_dtypes():
 
 
 def _widen_at_once():
-  """Converts bf16 to f32 by a shift of its bits. The interpreter takes each number apart."""
-  original = interpreter._convert_float
+  """Converts bf16 to f32 by a shift of its bits, and numbers of 8 bits by a table of all of them.
+  The interpreter takes each number apart."""
+  original, tables = interpreter._convert_float, {}
 
   def convert(data, source, target, rounding):
     if source == tl.bfloat16 and target == tl.float32:
       return data.view(numpy.uint16).astype(numpy.uint32) << numpy.uint32(16)
-    return original(data, source, target, rounding)
+    if source.primitive_bitwidth != 8:
+      return original(data, source, target, rounding)
+    key = source.name, target.name, rounding
+    if key not in tables:
+      numbers = numpy.arange(256, dtype=numpy.uint8)
+      tables[key] = original(numbers.view(data.dtype), source, target, rounding)
+    return tables[key][data.view(numpy.uint8)]
 
   interpreter._convert_float = convert
 
