@@ -747,7 +747,7 @@ def run(backend, cache):
       from husk.hir import huskc
       huskc.compile = refuse
   torch.manual_seed(0)
-  model = nn.Linear(16, 32)
+  model = nn.Linear(16, 32, bias=False)
   function = torch.compile(model, backend=backend)
   x = torch.ones(4, 16)
   loss = function(x).square().sum()
