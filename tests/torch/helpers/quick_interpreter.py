@@ -1,6 +1,6 @@
 """Makes Triton's interpreter faster: most of its time goes to values that it makes anew for each
 operation, though they depend on little, and to a check whose result it drops. What kernels compute
-stays the same."""
+stays the same, but for subnormal bf16."""
 
 import dataclasses
 
@@ -61,7 +61,8 @@ def _keep_dtypes():
 
 def _widen_at_once():
   """Converts bf16 to f32 by a shift of its bits, and numbers of 8 bits by a table of all of them.
-  The interpreter takes each number apart."""
+  The interpreter takes each number apart. Subnormal bf16 become what hardware makes of them, which
+  the interpreter gets wrong."""
   original, tables = interpreter._convert_float, {}
 
   def convert(data, source, target, rounding):
