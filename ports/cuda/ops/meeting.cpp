@@ -120,8 +120,9 @@ husk_status Meeting::open(const husk_port_group& request, husk_error* error) {
 }
 
 void Meeting::close() {
-  if (shared_ && has_come_) shared_->slots[rank_].has_left.store(1, std::memory_order_release);
-  if (shared_) munmap(shared_, sizeof *shared_);
+  if (!shared_) return;
+  if (has_come_) shared_->slots[rank_].has_left.store(1, std::memory_order_release);
+  munmap(shared_, sizeof *shared_);
   shared_ = nullptr;
 }
 

@@ -152,10 +152,7 @@ class Launch:
       self.replays = False
       return
     (_, node), *others = recording.nodes
-    if self.first is None:
-      self.first = node
-    else:
-      node = self.first
+    node = self.first = self.first or node
     for value, other in others:
       node = node.next.setdefault(value, other)
 
@@ -170,9 +167,8 @@ def _read_data(handle):
 _DATA = property(_read_data, lambda handle, data: vars(handle).__setitem__("data", data))
 
 
-def recorded(name, function, results_of=None):
-  """A function on handles that is recorded. `results_of` gives the handles of its result."""
-  results_of = results_of or _handles
+def recorded(name, function):
+  """A function on handles that is recorded."""
 
   @functools.wraps(function)
   def call(*args, **options):
@@ -182,14 +178,14 @@ def recorded(name, function, results_of=None):
     recording.depth += 1
     try:
       result = function(*args, **options)
-      results = results_of(result)
+      results = _handles(result)
     finally:
       recording.depth -= 1
     bound = functools.partial(function, **options) if options else function
     for value in options.values():
       recording.args_of([value])
       recording.is_valid &= id(value) not in recording.places
-    recording.add(name, lambda *some: results_of(bound(*some)), args, results)
+    recording.add(name, lambda *some: _handles(bound(*some)), args, results)
     return result
 
   return call
@@ -222,7 +218,7 @@ def _on_tensors(name, function):
       made[:] = [found]
       return [one.handle for one in (found if isinstance(found, tuple) else (found,))]
 
-    recorded(name, of_handles, list)(*(one.handle for one in inputs))
+    recorded(name, of_handles)(*(one.handle for one in inputs))
     return made.pop()
 
   return call

@@ -241,8 +241,8 @@ def test_values_and_aliases(dynamic, programs):
   equal(*together(CASES), dynamic=dynamic)
 
 
-# What the others would hide: a program without kernels, one whose only effect is on an argument,
-# and one whose loops are all empty.
+# These cases make programs that others beside them would hide: one without kernels, one whose only
+# effect is on an argument, and one whose loops are all empty.
 @pytest.mark.parametrize("name", ["written input", "inputs as outputs", "no elements", "numbers"])
 def test_values_and_aliases_alone(name, programs):
   function, *args = CASES[name]

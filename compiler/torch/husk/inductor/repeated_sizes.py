@@ -104,8 +104,7 @@ def _comparison(compare: Any) -> Any:
   """The class method by which SymPy finds the larger of two parts of a maximum or minimum. It does
   so whenever an index with one gets other variables, which was half of the time of an export whose
   indices are clamped."""
-  find = functools.cache(compare.__func__)
-  return classmethod(lambda kind, *parts: find(kind, *parts))
+  return classmethod(functools.cache(compare.__func__))
 
 
 def _expansion(expand: Callable[..., Any]) -> Callable[..., Any]:
