@@ -18,8 +18,9 @@ from typing import Any
 from .. import dtypes
 from ..inductor import torch_compat
 from ..inductor.lines import InductorObject
-from . import convolution, depthwise
+from . import convolution, depthwise, tensor_maps
 from .target import Target
+from .tiles import Tiles
 
 # A triton.Config.
 Config = Any
@@ -46,17 +47,6 @@ class Problem:
   batch: int
   bytes: int
   on_tensor_cores: bool = True
-
-
-@dataclasses.dataclass(frozen=True)
-class Tiles:
-  """The tile of a block, m x n, of which a step multiplies k columns and rows."""
-
-  m: int
-  n: int
-  k: int
-  stages: int
-  warps: int
 
 
 def cost(target: Target, problem: Problem, tiles: Tiles) -> float:
@@ -90,6 +80,13 @@ def cost(target: Target, problem: Problem, tiles: Tiles) -> float:
   else:
     step = loads + tiles.k * (tiles.m * tiles.n / 32 + 128 * tiles.warps)
   return rounds * -(-problem.k // tiles.k) * step
+
+
+def _cost_of_maps(target: Target, problem: Problem, tiles: Tiles) -> float:
+  """The same for the template of tensor maps, whose blocks write their maps before they begin. On
+  an H200, what the rule chooses for 119 products takes 1.05 times as long as the best on average,
+  and 1.20 times without this template."""
+  return cost(target, problem, tiles) + 100_000
 
 
 def slowdowns(target: Target, choices: Sequence[InductorObject]) -> list[float]:
@@ -126,6 +123,8 @@ def _template_cost(target: Target, choice: InductorObject) -> float:
     problem = _convolution(choice, tiles) if is_convolution else _product(choice)
   except (KeyError, ValueError):
     return float("inf")
+  if tensor_maps.is_choice(choice):
+    return _cost_of_maps(target, problem, tiles)
   return cost(target, problem, tiles)
 
 

@@ -14,15 +14,24 @@ from typing import TYPE_CHECKING, Any
 
 from ..inductor import capture, decompositions
 from ..inductor.lines import InductorObject
-from . import convolution, deferred, fake_cuda, gemm_configs, products, records, tuning
+from . import (
+  convolution,
+  deferred,
+  fake_cuda,
+  gemm_configs,
+  products,
+  records,
+  tensor_maps,
+  tuning,
+)
 from .records import Problem
 from .target import Target
 
 if TYPE_CHECKING:
   import torch
 
-# The configurations that are tried for a problem, those of a convolution, which may split its depth
-# too, and the launches of a graph that is timed.
+# The configurations of Inductor's template that are tried for a problem, those of a convolution,
+# which may split its depth too, and the launches of a graph that is timed.
 MOST_CANDIDATES = 12
 MOST_TILES = 24
 LAUNCHES = 20
@@ -68,7 +77,9 @@ class _Meter(tuning.Tuning):
     if convolution.is_choice(ranked[0]):
       ranked = [choice for choice in ranked if records.config_of(choice) in self.wanted]
     else:
-      ranked = ranked[:MOST_CANDIDATES]
+      of_maps = [choice for choice in ranked if tensor_maps.is_choice(choice)]
+      others = [choice for choice in ranked if not tensor_maps.is_choice(choice)]
+      ranked = others[:MOST_CANDIDATES] + of_maps
     texts = {records.config_of(choice): deferred.written(choice) for choice in ranked}
     candidates = {name: choice for name, choice in texts.items() if choice is not None}
     problem = records.problem_of(ranked[0])

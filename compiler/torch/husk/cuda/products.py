@@ -13,7 +13,7 @@ from typing import Any
 from ..inductor import torch_compat
 from ..inductor.lines import InductorObject
 from ..inductor.replace import Replacement
-from . import convolution, deferred, depthwise, gemm_configs, rounded_weights
+from . import convolution, deferred, depthwise, gemm_configs, rounded_weights, tensor_maps
 from .target import Target
 from .tuning import Tuning, milliseconds
 
@@ -52,6 +52,8 @@ def replacements(target: Target, tuned: Tuning) -> Iterator[Replacement]:
   for template in (conv.conv2d_template, conv.conv3d_template):
     method = functools.partial(_with_tf32_as_torch_is_set, functools.partial(marking, template))
     yield template, "maybe_append_choice", method
+  beside = tensor_maps.beside(target, InductorChoices.get_template_configs)
+  yield InductorChoices, "get_template_configs", beside
   yield InductorChoices, "get_conv_configs", _with_more_tiles(InductorChoices.get_conv_configs)
   prepared = functools.partialmethod(_with_exact_tiles, BaseConfigHeuristic.preprocess_mm_configs)
   yield BaseConfigHeuristic, "preprocess_mm_configs", prepared

@@ -27,7 +27,7 @@ from typing import Any
 
 from ..inductor import torch_compat
 from ..inductor.lines import InductorObject
-from . import convolution, depthwise
+from . import convolution, depthwise, tensor_maps
 from .target import Target
 
 FORMAT = 1
@@ -248,6 +248,8 @@ def config_of(choice: InductorObject) -> str | None:
     return None
   m, k, n = (part.strip() for part in str(info["tile_shape"]).strip("()").split(","))
   text = f"{m}x{n}x{k} stages {info['num_stages']} warps {info['num_warps']}"
+  if tensor_maps.is_choice(choice):
+    text = f"maps {text}" + " blocks 2" * (info["blocks"] == 2)
   group = info.get("GROUP_M", -1)
   return text if group in (-1, 8) else f"{text} group {group}"
 

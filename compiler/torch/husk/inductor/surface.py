@@ -375,7 +375,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
       "add_tensor_constant constants current_node fake_mode fx_wrapper get_buffer"
       " graph_input_names graph_inputs graph_outputs inputs_to_check module no_fuse_buffer_names"
       " mutated_buffers operations register_buffer register_operation removed_buffers sizevars"
-      " try_get_buffer"
+      " try_get_buffer unaligned_buffers"
       " codegen_subgraph get_allocation_size",
       "the graph that is compiled",
       of="GraphLowering",
@@ -605,6 +605,9 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   # Kernels of GPUs.
   "torch._inductor.choices": (
     replaces("get_conv_configs", "gets more tiles (products.py)", of="InductorChoices"),
+    replaces(
+      "get_template_configs", "gets a template of Husk (tensor_maps.py)", of="InductorChoices"
+    ),
   ),
   "torch._inductor.template_heuristics.triton": (
     replaces("preprocess_mm_configs", _EXACT_TILES, of="BaseConfigHeuristic"),
@@ -616,6 +619,9 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     uses("conv2d_template conv3d_template", "multiply in tf32 as torch is set (products.py)"),
   ),
   "torch._inductor.kernel.mm": (uses("", "a module with a cache of answers about the device"),),
+  "torch._inductor.kernel.mm_common": (
+    uses("addmm_epilogue persistent_mm_grid", "another template of products (tensor_maps.py)"),
+  ),
   "torch._inductor.kernel.mm_plus_mm": (
     replaces("tuned_mm_plus_mm", "two products, where no template fits (products.py)"),
   ),
