@@ -14,6 +14,7 @@ from typing import Any
 from .. import torch_compat
 from ..libraries import NO_LIBRARIES, Libraries
 from . import (
+  activations,
   arguments,
   blocks,
   convolution,
@@ -43,6 +44,7 @@ Decomposition = Callable[..., Any]
 def table(libraries: Libraries = NO_LIBRARIES) -> dict[Any, Decomposition]:
   """The decompositions by operator. What `libraries` compute is not decomposed."""
   modules = (
+    activations,
     blocks,
     division,
     draw,
