@@ -313,8 +313,8 @@ def test_every_template_is_rounded(forms, tmp_path):
   assert in_tf32(found)
   # Other tests add variants of templates, whose names end with a number.
   names = {re.sub(r"_\d+$", "", name) for name in TritonTemplate.all_templates}
-  # Templates of codes take inputs of 16 or 8 bits only, and are made when a layer needs them.
-  templates = ("husk_quantized_", "husk_eight_bits_", "husk_few_rows_")
+  # These take inputs of 16 or 8 bits only, and are made when a layer needs them.
+  templates = ("husk_quantized_", "husk_eight_bits_", "husk_few_rows_", "husk_tensor_maps")
   names = {name for name in names if not name.startswith(templates)}
   assert names - chosen == set(_OTHERS), chosen
 

@@ -32,7 +32,7 @@ _LEAST_ROWS = 256
 # Sizes in bytes that tensor maps can have: strides, and addresses.
 _ALIGNMENT = 16
 
-# Tiles, and how many blocks a multiprocessor has: while one of two stores, the other one multiplies.
+# Tiles, and the blocks of a multiprocessor: while one of two stores, the other one multiplies.
 CONFIGS = (
   (Tiles(128, 256, 64, 3, 8), 1),
   (Tiles(128, 256, 64, 4, 8), 1),

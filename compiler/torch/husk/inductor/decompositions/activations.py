@@ -23,8 +23,8 @@ def table() -> dict[Any, Callable[..., Any]]:
 
 
 def _is_short(x: torch.Tensor) -> bool:
-  """Whether elements have 16 bits. Those of 32 bits keep the function of the device, whose last bit
-  is right more often."""
+  """Whether elements have 16 bits. Those of 32 bits keep the function of the device, whose last
+  bit is right more often."""
   return x.dtype.is_floating_point and x.dtype.itemsize == 2
 
 
@@ -39,7 +39,7 @@ def _gelu(x: torch.Tensor, *, approximate: str = "none") -> Any:
   return (wide * torch.sigmoid(inner)).to(x.dtype)
 
 
-# tanh(x) = x (1 + x^2 P(x^2)) up to 0.625, as in the function tanhf of the Cephes library (netlib.org).
+# tanh(x) = x (1 + x^2 P(x^2)) up to 0.625, as in tanhf of the Cephes library (netlib.org).
 _SMALL = 0.625
 _COEFFICIENTS = (
   -5.70498872745e-3,
