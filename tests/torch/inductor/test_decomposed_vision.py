@@ -10,8 +10,10 @@ import torch
 import vision_operators
 from cuda_numerics import computed
 from function_module import FunctionModule
+from husk.cuda import kernels
 from husk.inductor.decompositions import vision
 from row_table import TARGET
+from torch import nn
 
 OPS = vision_operators.define()
 X = torch.randn(2, 8, 5, 7, generator=torch.Generator().manual_seed(3))
@@ -188,3 +190,21 @@ def test_suppression_is_a_host_step_of_a_gpu(tmp_path):
     decomposed.equal(list(result.values()), [model(**inputs)])
   text = (tmp_path / "model.hir").read_text()
   assert 'extern "husk::unsuppressed" (' in text and "husk::unsuppressed runs on the CPU" in text
+
+
+class Pool(nn.Module):
+  def forward(self, x, rois):
+    return OPS.roi_pool(x, rois, 0.5, 7, 7)[0]
+
+
+def test_sizes_of_cells_are_quotients_on_gpus(tmp_path, monkeypatch):
+  """With 1 / 7, a region of 21 pixels has a cell of 3.0000002, which ends a pixel later."""
+  sources = []
+  original = kernels.source_of
+  monkeypatch.setattr(
+    kernels, "source_of", lambda *args: sources.append(original(*args)) or sources[-1]
+  )
+  args = torch.randn(2, 4, 24, 24), torch.rand(3, 5)
+  husk.write(Pool(), args, tmp_path, targets=("cuda:h200",))
+  text = "".join(source for _, source in sources)
+  assert "div_rn" in text and "0.142857" not in text

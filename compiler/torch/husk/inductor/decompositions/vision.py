@@ -97,6 +97,12 @@ def _counted(count: Any, like: torch.Tensor) -> torch.Tensor:
   return torch.arange(count, device=like.device)
 
 
+def _quotient(x: torch.Tensor, number: int) -> torch.Tensor:
+  """x / number, rounded once. Kernels of GPUs multiply with 1 / number if they know it, as eager
+  mode does there, but torchvision divides, and whole quotients decide which pixels a cell has."""
+  return x / (_counted(1, x) + number)
+
+
 def _image_of(rois: torch.Tensor, images: Any) -> torch.Tensor:
   """The image of each region. A number that no image has becomes one that a kernel refuses."""
   import torch
@@ -132,12 +138,12 @@ def _points(
   how many points a cell of each region has."""
   import torch
 
-  cell = length / cells
+  cell = _quotient(length, cells)
   if sampling_ratio > 0:
     counts = torch.full_like(start, sampling_ratio, dtype=torch.int64)
     most: Any = sampling_ratio
   else:
-    counts = _as_int(torch.ceil(length / cells))
+    counts = _as_int(torch.ceil(cell))
     most = _most(counts)
   place, number = _counted(cells, start), _counted(most, start)
   corner = start.unsqueeze(1) + place * cell.unsqueeze(1)
@@ -232,7 +238,7 @@ def _pixels(
   import torch
 
   place = _counted(cells, start)
-  cell = (length / cells).unsqueeze(1)
+  cell = _quotient(length, cells).unsqueeze(1)
   first = torch.floor(place * cell) + start.unsqueeze(1)
   last = torch.ceil((place + 1) * cell) + start.unsqueeze(1)
   first, last = (torch.nan_to_num(at).clamp(0, end).to(torch.int64) for at in (first, last))
