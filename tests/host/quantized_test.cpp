@@ -274,22 +274,33 @@ TEST_F(Quantized, ProductsOfInts) {
   for (const CpuSet& set : sets()) {
     use(set);
     for (const int64_t m : {int64_t{1}, int64_t{2}, int64_t{3}, int64_t{9}}) {
-      Call call("aten::_int_mm");
-      call.tensor(HUSK_I8, {m, kK}).tensor(HUSK_I8, {kK, kN}).tensor(HUSK_I32, {m, kN});
-      auto *a = elements<int8_t>(call, 0), *b = elements<int8_t>(call, 1);
-      std::uniform_int_distribution<int> bytes(-128, 127);
-      for (int64_t i = 0; i < m * kK; ++i)
-        a[i] = static_cast<int8_t>(i < kK ? -128 : bytes(random));
-      for (int64_t i = 0; i < kK * kN; ++i)
-        b[i] = static_cast<int8_t>(i % kN == 0 ? -128 : bytes(random));
-      for (const bool packed : {false, true}) {
-        run(call, packed ? std::vector<uint32_t>{1} : std::vector<uint32_t>{});
-        const int32_t* out = elements<int32_t>(call, 2);
-        for (int64_t r = 0; r < m; ++r) {
-          for (int64_t j = 0; j < kN; ++j) {
-            int64_t sum = 0;
-            for (int64_t i = 0; i < kK; ++i) sum += a[r * kK + i] * b[i * kN + j];
-            ASSERT_EQ(out[r * kN + j], sum) << set.name << ": " << m << " rows, packed: " << packed;
+      for (const bool in_columns : {false, true}) {
+        Call call("aten::_int_mm");
+        call.tensor(HUSK_I8, {m, kK});
+        if (in_columns)
+          call.tensor(HUSK_I8, {kN, kK}).transposed();
+        else
+          call.tensor(HUSK_I8, {kK, kN});
+        call.tensor(HUSK_I32, {m, kN});
+        const int64_t row = in_columns ? 1 : kN, column = in_columns ? kK : 1;
+        auto *a = elements<int8_t>(call, 0), *b = elements<int8_t>(call, 1);
+        std::uniform_int_distribution<int> bytes(-128, 127);
+        for (int64_t i = 0; i < m * kK; ++i)
+          a[i] = static_cast<int8_t>(i < kK ? -128 : bytes(random));
+        for (int64_t i = 0; i < kK; ++i)
+          for (int64_t j = 0; j < kN; ++j)
+            b[i * row + j * column] = static_cast<int8_t>(j == 0 ? -128 : bytes(random));
+        for (const bool packed : {false, true}) {
+          run(call, packed ? std::vector<uint32_t>{1} : std::vector<uint32_t>{});
+          const int32_t* out = elements<int32_t>(call, 2);
+          for (int64_t r = 0; r < m; ++r) {
+            for (int64_t j = 0; j < kN; ++j) {
+              int64_t sum = 0;
+              for (int64_t i = 0; i < kK; ++i) sum += a[r * kK + i] * b[i * row + j * column];
+              ASSERT_EQ(out[r * kN + j], sum)
+                  << set.name << ": " << m << " rows, packed: " << packed
+                  << ", columns are adjacent: " << in_columns;
+            }
           }
         }
       }

@@ -227,24 +227,84 @@ struct IntVectorProducts {
 
 // Copies `count` elements, and fills with 0 up to a multiple of 4.
 inline void copy_int_row(const int8_t* from, int64_t step, int64_t count, uint8_t* to) {
+  const auto shifted = [](int8_t x) {
+    return static_cast<uint8_t>(static_cast<uint8_t>(x) + kIntShift);
+  };
   int64_t i = 0;
-  for (; i < count; ++i)
-    to[i] = static_cast<uint8_t>(static_cast<uint8_t>(from[i * step]) + kIntShift);
+  if (step == 1)  // a loop of vectors
+    for (; i < count; ++i) to[i] = shifted(from[i]);
+  for (; i < count; ++i) to[i] = shifted(from[i * step]);
   for (; i % 4 != 0; ++i) to[i] = kIntShift;
+}
+
+typedef uint8_t PanelBytes __attribute__((vector_size(16)));
+typedef uint16_t PanelPairs __attribute__((vector_size(16)));
+typedef uint32_t PanelWords __attribute__((vector_size(16)));
+static_assert(kPanelColumns == sizeof(PanelBytes));
+
+// Packs four rows of 16 columns, whose elements are adjacent along the columns.
+inline void pack_int_rows(const int8_t* from, int64_t row, uint32_t* to) {
+  PanelBytes rows[4];
+  HUSK_UNROLL
+  for (int r = 0; r < 4; ++r) __builtin_memcpy(&rows[r], from + r * row, sizeof rows[r]);
+  const auto low = [](PanelBytes one, PanelBytes other) {
+    return bits_as<PanelPairs>(__builtin_shufflevector(one, other, 0, 16, 1, 17, 2, 18, 3, 19, 4,
+                                                       20, 5, 21, 6, 22, 7, 23));
+  };
+  const auto high = [](PanelBytes one, PanelBytes other) {
+    return bits_as<PanelPairs>(__builtin_shufflevector(one, other, 8, 24, 9, 25, 10, 26, 11, 27, 12,
+                                                       28, 13, 29, 14, 30, 15, 31));
+  };
+  const PanelPairs pairs[2][2] = {{low(rows[0], rows[1]), low(rows[2], rows[3])},
+                                  {high(rows[0], rows[1]), high(rows[2], rows[3])}};
+  HUSK_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    const PanelPairs first = pairs[half][0], second = pairs[half][1],
+                     words[2] = {
+                         __builtin_shufflevector(first, second, 0, 8, 1, 9, 2, 10, 3, 11),
+                         __builtin_shufflevector(first, second, 4, 12, 5, 13, 6, 14, 7, 15)};
+    __builtin_memcpy(to + half * 8, words, sizeof words);
+  }
+}
+
+// Packs 16 rows of 16 columns, whose elements are adjacent along the rows.
+inline void pack_int_columns(const int8_t* from, int64_t column, uint32_t* to) {
+  HUSK_UNROLL
+  for (int c = 0; c < kPanelColumns; c += 4) {
+    PanelWords columns[4];
+    HUSK_UNROLL
+    for (int i = 0; i < 4; ++i)
+      __builtin_memcpy(&columns[i], from + (c + i) * column, sizeof columns[i]);
+    const PanelWords low = __builtin_shufflevector(columns[0], columns[1], 0, 4, 1, 5),
+                     low_2 = __builtin_shufflevector(columns[2], columns[3], 0, 4, 1, 5),
+                     high = __builtin_shufflevector(columns[0], columns[1], 2, 6, 3, 7),
+                     high_2 = __builtin_shufflevector(columns[2], columns[3], 2, 6, 3, 7),
+                     words[4] = {__builtin_shufflevector(low, low_2, 0, 1, 4, 5),
+                                 __builtin_shufflevector(low, low_2, 2, 3, 6, 7),
+                                 __builtin_shufflevector(high, high_2, 0, 1, 4, 5),
+                                 __builtin_shufflevector(high, high_2, 2, 3, 6, 7)};
+    HUSK_UNROLL
+    for (int i = 0; i < 4; ++i)
+      __builtin_memcpy(to + i * kPanelColumns + c, &words[i], sizeof words[i]);
+  }
 }
 
 // Packs the panel of b that begins with column j: `filled` columns and `depth` rows from row d on.
 inline void pack_int_panel(const IntProduct& p, int64_t j, int64_t filled, int64_t d, int64_t depth,
                            uint32_t* to) {
   const int8_t* from = static_cast<const int8_t*>(p.b.data) + d * p.b.row + j * p.b.column;
-  for (int64_t i = 0; i < depth; i += 4, to += kPanelColumns)
+  int64_t i = 0;
+  if (filled == kPanelColumns && p.b.column == 1)
+    for (; i + 4 <= depth; i += 4, to += kPanelColumns)
+      pack_int_rows(from + i * p.b.row, p.b.row, to);
+  else if (filled == kPanelColumns && p.b.row == 1)
+    for (; i + 16 <= depth; i += 16, to += 4 * kPanelColumns)
+      pack_int_columns(from + i, p.b.column, to);
+  for (; i < depth; i += 4, to += kPanelColumns)
     for (int64_t c = 0; c < kPanelColumns; ++c) {
       uint32_t word = 0;
-      if (p.b.row == 1 && c < filled && i + 4 <= depth)
-        __builtin_memcpy(&word, from + i + c * p.b.column, sizeof word);
-      else
-        for (int64_t e = 0; c < filled && e < 4 && i + e < depth; ++e)
-          word |= uint32_t{static_cast<uint8_t>(from[(i + e) * p.b.row + c * p.b.column])} << 8 * e;
+      for (int64_t e = 0; c < filled && e < 4 && i + e < depth; ++e)
+        word |= uint32_t{static_cast<uint8_t>(from[(i + e) * p.b.row + c * p.b.column])} << 8 * e;
       to[c] = word;
     }
 }
