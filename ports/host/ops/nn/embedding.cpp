@@ -68,6 +68,18 @@ void add_row(const T* from, int64_t step, V scale, V* sums, int64_t columns) {
   }
 }
 
+// Asks for the elements of the row that is added in a while, of this bag or of a later one. Rows
+// lie in any order, so that the CPU cannot foresee which one comes next.
+template <class T>
+void ask_for_row(const Bags& b, int64_t i, int64_t column, int64_t columns) {
+  constexpr int64_t kAhead = 8, kLine = 64 / static_cast<int64_t>(sizeof(T));
+  if (i >= b.indices->sizes[0] - kAhead || b.weight->strides[1] != 1) return;
+  const int64_t row = b.index(i + kAhead);
+  if (!is_within(row, b.weight->sizes[0])) return;
+  const T* from = data_of<T>(*b.weight) + row * b.weight->strides[0] + column;
+  for (int64_t c = 0; c < columns; c += kLine) __builtin_prefetch(from + c);
+}
+
 // Fails if an index is not one of a row, or if the bag has changed since it was checked.
 template <class T>
 husk_status run_bag(const Arguments& args, const Bags& b, int64_t bag, int64_t column,
@@ -83,6 +95,7 @@ husk_status run_bag(const Arguments& args, const Bags& b, int64_t bag, int64_t c
     if (args.cancellation.ends(columns)) return HUSK_CANCELLED;
     const int64_t row = b.index(i);
     if (!is_within(row, b.weight->sizes[0])) return wrong_index(args, row, *b.weight);
+    ask_for_row<T>(b, i, column, columns);
     if (row == b.padding) continue;
     const T* from = data_of<T>(*b.weight) + row * b.weight->strides[0] +
                     column * b.weight->strides[1];
@@ -127,7 +140,8 @@ husk_status write_backward_outputs(const Arguments& args, const Bags& b) {
   const bool complete = each_index_while(cancellation, b.count, [&](int64_t bag) {
     int64_t length = 0, first = 0, end = 0;
     if (!b.read(bag, first, end)) return false;
-    const bool counted = each_index(cancellation, end - first, [&](int64_t after) {
+    const bool counts = b.bag_of || b.mode != Mode::Sum;
+    const bool counted = each_index(cancellation, counts ? end - first : 0, [&](int64_t after) {
       const int64_t i = first + after;
       if (b.bag_of) set_index(*b.bag_of, i * b.bag_of->strides[0], bag);
       length += b.index(i) != b.padding;
