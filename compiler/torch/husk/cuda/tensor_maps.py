@@ -7,9 +7,9 @@ wait while a block begins and ends. On an H200, products of 512 to 8192 rows in 
 in turns, and copies of the next tile begin while the last one is stored (`flatten`). The same
 products took 0.93 to 1.19 times as long.
 
-Each block writes the maps of both factors to scratch memory before it begins, which takes about a
-microsecond, so the template is for products of many tiles. It is a choice beside Inductor's, and
-records (records.py) or the rule (gemm_configs.py) decide. What follows a product is fused."""
+Each block writes the maps of both factors to scratch memory before it begins, so the template is
+for products of many tiles. It is a choice beside Inductor's, and records (records.py) or the rule
+(gemm_configs.py) decide. What follows a product is fused."""
 
 from __future__ import annotations
 
