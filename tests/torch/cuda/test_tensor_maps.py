@@ -106,6 +106,39 @@ def test_factors_in_rows_and_in_columns(left_in_rows, tmp_path):
   assert maps_in(tmp_path) == 1
 
 
+class Parts(nn.Module):
+  """A product of a part of the columns of a matrix, with several results."""
+
+  def __init__(self, begin):
+    super().__init__()
+    self.begin = begin
+
+  def forward(self, x, weight, bias):
+    part = x[:, self.begin : self.begin + 64]
+    product = torch.addmm(bias, part, weight, alpha=0.5, beta=2.0)
+    return product.relu(), product.sum(1)
+
+
+@pytest.mark.parametrize("begin, count", [(64, 1), (63, 0)])
+def test_a_part_must_begin_at_16_bytes(begin, count, tmp_path):
+  torch.manual_seed(2)
+  args = torch.randn(300, 128).half(), torch.randn(64, 72).half(), torch.randn(300, 72).half()
+  config = "maps 64x128x64 stages 4 warps 4 blocks 2"
+  (result,) = computed(
+    Parts(begin),
+    args,
+    None,
+    [dict(zip(("x", "weight", "bias"), args))],
+    tmp_path,
+    tune="heuristic",
+    records=recorded(tmp_path, [300], 72, 64, config, right="rows"),
+  )
+  exact = Parts(begin)(*(one.double() for one in args))
+  for got, right in zip((result[name] for name in sorted(result)), exact, strict=True):
+    torch.testing.assert_close(got.double(), right, rtol=2**-7, atol=2**-4)
+  assert maps_in(tmp_path) == count
+
+
 class Product(nn.Module):
   def __init__(self, k, n, dtype):
     super().__init__()
