@@ -119,7 +119,10 @@ def parser() -> argparse.ArgumentParser:
     "--list", action="store_true", help="add the problems without times, which needs no GPU"
   )
   arguments.add_argument(
-    "--again", action="store_true", help="measure problems that the record file has times of, too"
+    "--again",
+    action="store_true",
+    help="measure the problems of the models and of --problems even if the record file has their "
+    "times",
   )
   arguments.add_argument(
     "--seconds", type=float, default=float("inf"), help="end after this time; what is found stays"
@@ -149,10 +152,12 @@ def main(words: Sequence[str], load_model: Any) -> int:
   found = records.read(path) if path.exists() else Records(records.Chip.of(target))
   if found.chip != records.Chip.of(target):
     raise ValueError(f"{path} has records for another chip than {target.name}")
-  for problem in _problems(options.models, options.problems, name, load_model):
+  named = list(_problems(options.models, options.problems, name, load_model))
+  for problem in named:
     found.times.setdefault(problem, {})
   found.save(path)
-  todo = in_turn(problem for problem, times in found.times.items() if options.again or not times)
+  again = set(named) if options.again else set()
+  todo = in_turn(problem for problem, times in found.times.items() if problem in again or not times)
   if options.list:
     _say(f"{path}: {len(found.times)} problems, {len(todo)} without times")
     return 0

@@ -337,6 +337,22 @@ def test_what_is_measured_is_recorded(tmp_path, monkeypatch, capsys):
   assert "3 problems, 1 without times" in text
 
 
+def test_problems_that_are_named_are_measured_again(tmp_path, monkeypatch):
+  path, named = tmp_path / "records.json", tmp_path / "named.json"
+  wanted = Records(Chip.of(H100), "", {problem: {} for problem in PROBLEMS[:3]})
+  wanted.add(PROBLEMS[0], {"old": 1.0})
+  wanted.add(PROBLEMS[1], {"old": 1.0})
+  wanted.save(path)
+  Records(Chip.of(H100), "", {PROBLEMS[1]: {}}).save(named)
+  seen = []
+  monkeypatch.setattr(tune, "measure", lambda problems, *_: seen.extend(problems) or iter(()))
+  monkeypatch.setattr(tune, "why_not_here", lambda target: "")
+  monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H100")
+  words = ["tune", "--problems", str(named), "--record", str(path), "--target", "cuda:h100"]
+  assert command.main([*words, "--again"]) == 0
+  assert sorted(seen, key=PROBLEMS.index) == PROBLEMS[1:3]
+
+
 def test_kinds_are_measured_in_turn():
   assert tune.in_turn(PROBLEMS) == [PROBLEMS[number] for number in (0, 3, 4, 5, 6, 1, 2)]
 
