@@ -35,6 +35,7 @@ from ..inductor.lines import InductorObject
 from . import images
 from .images import pair
 from .target import Target
+from .tiles import Tiles as TilesOfProduct
 
 # The beginning of the names of the template's choices.
 NAME = "husk_convolution"
@@ -45,14 +46,10 @@ MOST_BYTES = 64 << 20
 
 
 @dataclasses.dataclass(frozen=True)
-class Tiles:
-  """A block computes m positions of n channels, in steps of k elements of the depth."""
+class Tiles(TilesOfProduct):
+  """A block computes m positions of n channels, in steps of k elements of the depth, which has
+  `split` parts."""
 
-  m: int
-  n: int
-  k: int
-  stages: int
-  warps: int
   split: int = 1
 
 

@@ -126,8 +126,9 @@ def beside(target: Target, original: Callable[..., Any]) -> Callable[..., Any]:
     has_templates = any(getattr(one, "name", "") == "mm" for one in templates)
     if name in ("mm", "addmm") and has_templates and suits(target, inputs):
       choices = [*choices]
+      options = _options(inputs, name)
       for tiles, blocks in CONFIGS:
-        _append(target, choices, inputs, name, tiles, blocks)
+        _append(target, choices, options, tiles, blocks)
     return choices
 
   return get_template_configs
@@ -174,36 +175,37 @@ def _in_rows(matrix: InductorObject) -> bool | None:
   return None
 
 
-def _append(
-  target: Target,
-  choices: list[Any],
-  inputs: InductorObject,
-  name: str,
-  tiles: Tiles,
-  blocks: int,
-) -> None:
+def _options(inputs: InductorObject, name: str) -> dict[str, Any]:
+  """What all configurations of a product have in common."""
   from torch._inductor.kernel.mm_common import addmm_epilogue
 
   left, right = inputs.mat1mat2()
-  options: dict[str, Any] = {}
+  options: dict[str, Any] = {
+    "input_nodes": tuple(inputs.nodes()),
+    "layout": inputs.output_layout(flexible=False),
+    "A_IN_ROWS": _in_rows(left),
+    "B_IN_ROWS": _in_rows(right),
+    "GROUP_M": 8,
+  }
   if name == "addmm":
     scalars = [inputs.get_scalar(each) for each in ("alpha", "beta")]
-    options = {
+    options |= {
       "prefix_args": 1,
       "epilogue_fn": addmm_epilogue(inputs.out_dtype(), *scalars),
       "epilogue_fn_hash": str(["addmm_epilogue", inputs.out_dtype(), *scalars]),
     }
+  return options
+
+
+def _append(
+  target: Target, choices: list[Any], options: dict[str, Any], tiles: Tiles, blocks: int
+) -> None:
   before = len(choices)
   _template().maybe_append_choice(
     choices,
-    input_nodes=tuple(inputs.nodes()),
-    layout=inputs.output_layout(flexible=False),
-    A_IN_ROWS=_in_rows(left),
-    B_IN_ROWS=_in_rows(right),
     BLOCK_M=tiles.m,
     BLOCK_N=tiles.n,
     BLOCK_K=tiles.k,
-    GROUP_M=8,
     PARTS=2 if blocks == 2 or tiles.m * tiles.n > 1 << 14 else 1,
     NUM_SMS=blocks * target.multi_processor_count,
     num_stages=tiles.stages,
