@@ -303,8 +303,11 @@ inline void pack_int_panel(const IntProduct& p, int64_t j, int64_t filled, int64
   for (; i < depth; i += 4, to += kPanelColumns)
     for (int64_t c = 0; c < kPanelColumns; ++c) {
       uint32_t word = 0;
-      for (int64_t e = 0; c < filled && e < 4 && i + e < depth; ++e)
-        word |= uint32_t{static_cast<uint8_t>(from[(i + e) * p.b.row + c * p.b.column])} << 8 * e;
+      if (p.b.row == 1 && c < filled && i + 4 <= depth)
+        __builtin_memcpy(&word, from + i + c * p.b.column, sizeof word);
+      else
+        for (int64_t e = 0; c < filled && e < 4 && i + e < depth; ++e)
+          word |= uint32_t{static_cast<uint8_t>(from[(i + e) * p.b.row + c * p.b.column])} << 8 * e;
       to[c] = word;
     }
 }

@@ -137,10 +137,10 @@ husk_status write_backward_outputs(const Arguments& args, const Bags& b) {
       set_index(*output, (b.count + after) * output->strides[0], 0);
     });
   }
+  const bool counts = b.bag_of || b.mode != Mode::Sum;
   const bool complete = each_index_while(cancellation, b.count, [&](int64_t bag) {
     int64_t length = 0, first = 0, end = 0;
     if (!b.read(bag, first, end)) return false;
-    const bool counts = b.bag_of || b.mode != Mode::Sum;
     const bool counted = each_index(cancellation, counts ? end - first : 0, [&](int64_t after) {
       const int64_t i = first + after;
       if (b.bag_of) set_index(*b.bag_of, i * b.bag_of->strides[0], bag);
